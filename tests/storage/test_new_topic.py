@@ -308,7 +308,7 @@ class TestRegistration:
     def test_kafkas_folder_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         write_meta_properties(tmp_path, MetaProperties(1, "cluster"))
         write(tmp_path)
-        assert ["Apache Kafka owns this folder" in record.getMessage() for record in caplog.records] == [True]
+        assert ["Apache Kafka broker owns this folder" in record.getMessage() for record in caplog.records] == [True]
         assert not (tmp_path / METADATA_DIR).exists()
 
     def test_tidelogs_own_folder_is_none_of_kafkas(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -113,7 +113,7 @@ class Backup:
         return max((before for key, _ in self.target.list(EXPIRED) if (before := parse_expired(key)) is not None), default=1)
 
     def missing_points(self) -> list[int]:
-        """Return the sequences of points that are missing, as seals and later points show, without expired points."""
+        """Return the sequences of missing points, which seals and later points reveal. Expired points do not count as missing."""
         sealed = self.seals()  # First, because a running backup writes a point before its seal.
         known = {one.sequence for one in self.points()}
         start = self.expired_before()  # Last, because `expire` writes its mark before it removes points.
@@ -169,8 +169,8 @@ class Backup:
 
     @contextmanager
     def naming_expiry(self, *sequences: int) -> Iterator[None]:
-        """In the block, raise PointExpiredError in place of the error of a missing object, if `backup expire` has removed one of
-        these points since.
+        """A context for reading these points. If an object is missing because `backup expire` has removed one of the points, it
+        raises PointExpiredError instead of the original error.
         """
         try:
             yield

@@ -102,7 +102,7 @@ class PointFolder:
 
     @property
     def address(self) -> str:
-        """The text by which a different process can open this point."""
+        """The address with which another process can open this point."""
         text = f"{SCHEME}{self.target}#{self.sequence}"
         options = options_of(self.target.address)
         return ObjectAddress(text, options) if options else text
@@ -140,8 +140,8 @@ class PointFolder:
         return {base_offset: _facts_of(segment) for base_offset, segment in segments.items() if segment.pieces}
 
     def index_pieces(self, parts: tuple[str, ...]) -> list[tuple[int, int | None]] | None:
-        """Return for each piece of a segment's `.log` its size in bytes, and its index interval in bytes, None without index.
-        Return None for other files.
+        """Return for each piece of a segment's `.log` its size in bytes, and its index interval in bytes or, without an
+        index, None. Return None for other files.
         """
         if len(parts) != 2 or parts[0] not in self._entries or not parts[1].endswith(names.LOG_SUFFIX):
             return None
@@ -258,8 +258,8 @@ class PointFolder:
 
 
 def _time_entries(piece: Piece, base_offset: int, largest: int, *, with_first: bool) -> bytes:
-    """Return the time index entries of a piece without index: that of its first batch, if the offset index has an entry for the
-    batch, and that of its largest timestamp. `largest` is the largest timestamp before the piece.
+    """Return the time index entries of a piece that has no index: one for its first batch, if `with_first`, and one for its
+    largest timestamp. `largest` is the largest timestamp before the piece. Entries that do not increase are left out.
     """
     entries = b""
     if with_first and largest < piece.first_time < piece.max_time:

@@ -95,7 +95,7 @@ def folders_at(address: Folders) -> list[FilePath]:
 
 
 def address_of(*folders: FilePath) -> str:
-    """Return the text by which a different process can open folders. For object storage the text carries the options."""
+    """Return an address with which another process can open these folders. For object storage it carries the options."""
     point = _point_of(folders[0]) if len(folders) == 1 else None
     return opening.address_of(*folders) if point is None else point.address
 

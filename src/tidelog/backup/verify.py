@@ -8,8 +8,8 @@
 
 If the newest point is deleted together with its seal, nothing in the backup can show it.
 
-If `backup expire` removes points meanwhile, what only they lack is no damage. `expire` writes its mark first, so the mark is
-there before anything is missing.
+If `backup expire` removes points meanwhile, objects that only these points need may be missing. This is not damage. `expire`
+writes its mark first, so the mark exists before anything is missing.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def verify_backup(
     threads: int = THREADS,
     elsewhere: Elsewhere | None = None,
 ) -> BackupReport:
-    """Check the backup at `target`. `advance` is called with each number of bytes that was read, on any thread.
+    """Check the backup at `target`. `advance` is called with the size in bytes of each checked file of records, on any thread.
 
-    `elsewhere` checks files in other processes by `check_file`, and returns the results in the order of the files.
+    `elsewhere` calls `check_file` for files in other processes, and returns the results in the order of the files.
 
     Raises NotFoundError if there is no backup, StorageError or AuthenticationError if an object cannot be reached.
     """
@@ -144,7 +144,7 @@ def check_file(backup: Backup, file: tuple[str, Place]) -> list[Finding]:
 
 
 def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], sequence: int, threads: int = THREADS) -> None:
-    """Check every object of some topics. `sequence` is the oldest point from whose catalog they are.
+    """Check every object of some topics. `sequence` is the oldest of the points whose catalogs list the topics.
 
     Raises CorruptDataError with the first finding, PointExpiredError if `backup expire` has removed the point, StorageError.
     """

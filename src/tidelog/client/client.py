@@ -1,4 +1,4 @@
-"""A client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time.
+"""A client for any Kafka-compatible broker. It looks up offsets for times, produces with timestamps, and reads from a time.
 
 Its calls block. It is not thread-safe. It cannot join a group, keeps no positions, and commits nothing except through
 `reset_group`. `docs/client.md` has examples.
@@ -37,7 +37,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 class NewRecord(NamedTuple):
     """A record to produce. `timestamp` is in any form of `tidelog.times`; None means the current time. If `partition` is None,
-    the key decides the partition.
+    `Client.produce_many` chooses it.
     """
 
     value: bytes | None
@@ -156,14 +156,14 @@ class Client:
         partition: int | None = None,
         compression: CodecName = "none",
     ) -> Produced:
-        """Append one record, and return its offset once all in-sync replicas have it. See `produce_many`."""
+        """Append one record, and return where it was stored, once all in-sync replicas have it. See `produce_many`."""
         (produced,) = self.produce_many(topic, [NewRecord(value, key, timestamp, headers, partition)], compression=compression)
         return produced
 
     def produce_many(
         self, topic: str, records: Iterable[NewRecord], *, compression: CodecName = "none", batch_bytes: int = BATCH_BYTES
     ) -> list[Produced]:
-        """Append records, and return their offsets in the order of the records, once all in-sync replicas have them.
+        """Append records, and return where each was stored, in their order, once all in-sync replicas have them.
 
         A record goes to its `partition` if that is set, otherwise to the partition given by Kafka's default hash of its key.
         Records with neither a partition nor a key all go to one partition; the next call uses the next partition. `batch_bytes`
@@ -217,7 +217,7 @@ class Client:
         With a time bound, records without a timestamp are left out. docs/client.md says how much of the log must be read.
 
         Raises:
-            InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: at once.
+            InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: by the call, before the first record.
             OffsetOutOfRangeError: retention deleted records before they were read; CorruptDataError: damaged batches.
         """
         start_ms = None if from_time is None else parse_time(from_time, self._clock)

@@ -1,4 +1,4 @@
-"""Copies logs by batch from a folder or a cluster into topics of a cluster, with a map of source offsets to target offsets.
+"""Copies logs batch by batch from a folder or a cluster into topics of a cluster, with a map of source offsets to target offsets.
 
 | module | owns |
 |---|---|

@@ -1,5 +1,5 @@
-"""Rebuilds batches that cannot be copied unchanged: reads their records as columns, and builds v2 batches without gaps from
-these.
+"""Rebuilds batches that cannot be copied unchanged: reads their records as columns, and builds v2 batches without gaps
+from the columns.
 
 | part of a record | kept |
 |---|---|
@@ -114,7 +114,7 @@ class Rebuilder:
         return count
 
     def take(self) -> Iterator[RebuiltBatch]:
-        """Return all rows in batches. Raises InvalidArgumentError if shifted times would be negative."""
+        """Return all rows in batches. Raises InvalidArgumentError if shifted times would be negative or too large."""
         columns = self._columns
         rows = columns.rows
         if not rows:

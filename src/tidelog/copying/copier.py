@@ -2,7 +2,7 @@
 
 | step | the target | the offset map |
 |---|---|---|
-| begin | the transactional id is initialized: fences an older copier, aborts its open transaction | |
+| begin | the transactional id is initialized, which fences an older copier and aborts its transaction | |
 | | the position committed in the group `job_id` is read | the staged chunk is settled |
 | each chunk | batches are appended, so their offsets are known | the chunk is staged |
 | | the source position is added to the transaction, which commits | the chunk is confirmed |
@@ -109,7 +109,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """The result of one call of `copy_partition`."""
+    """The result of one call to `copy_partition`."""
 
     source: TopicPartition
     target: TopicPartition
@@ -133,7 +133,7 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
 
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
-        InvalidArgumentError: the offset map does not fit the target's position, or shifted times would be negative.
+        InvalidArgumentError: the offset map does not fit the target's position, or shifted times are out of range.
         SegmentChangedError, OffsetOutOfRangeError: the source has lost planned records, or the target has lost copied records.
         CorruptDataError: damaged batches, or a damaged map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
@@ -247,7 +247,7 @@ def _transactional_id(job_id: str, source: TopicPartition) -> str:
 
 
 class _Copier:
-    """The state of one call of `copy_partition`."""
+    """The state of one call to `copy_partition`."""
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ def apply_failover(target: Cluster, group: str, planned: Iterable[PartitionFailo
 
 
 class _Planner:
-    """The state of one call of `plan_failover`."""
+    """The state of one call to `plan_failover`."""
 
     def __init__(self, target: Cluster, options: FailoverOptions) -> None:
         self._target = target

@@ -30,8 +30,8 @@ JOB_PREFIX = "mirror-"
 
 
 def offsets_of_groups(source: Groups, groups: Iterable[str] | None) -> Mapping[str, Mapping[TopicPartition, int]]:
-    """Return the committed offsets of `groups`, or of all the source's groups if it is None. Raises the errors of reading and
-    requests.
+    """Return the committed offsets of `groups`, or of all the source's groups if `groups` is None. Raises the errors of
+    `Source`.
     """
     return source.committed(_consumers(source.list()) if groups is None else dict.fromkeys(groups))
 

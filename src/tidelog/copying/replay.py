@@ -93,7 +93,7 @@ class Replay:
 def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Replay, list[CopyTask]]:
     """Begin or resume a replay. Return the replay and the remaining copy tasks, the largest first.
 
-    A missing target topic is created, with the source's number of partitions, no retention, and CreateTime.
+    A missing target topic is created, with the source's number of partitions, unlimited retention, and CreateTime.
 
     Raises:
         InvalidArgumentError: the folder has the map of a different replay; source and target are the same topic; the

@@ -13,6 +13,8 @@ horizon. Therefore:
 | v0, v1 | rebuilt as v2 |
 | control; of an aborted transaction; empty; wholly outside | nothing |
 
+If records are spread over partitions (`spreading`), all batches are rebuilt.
+
 If a copy shifts times, only the headers of whole batches change, because records' times are relative to the header's. Codecs are
 kept. `column_rebuilding` rebuilds batches. The checksum of every batch is checked first.
 
@@ -87,13 +89,13 @@ def copied_or_skipped(
 ) -> Iterator[CopiedBatch | None]:
     """Yield the copied batches of one partition's splits, in order, from `start_offset` on.
 
-    Also yields None after each batch of the source. The caller thus gets control even if gigabytes lie between two requested
+    Also yields None after each batch of the source. So the caller gets control even if gigabytes lie between two requested
     batches. `splits` are from a read_committed plan. `counts` is updated.
 
     Raises:
         SegmentChangedError, OffsetOutOfRangeError: the source lost planned records.
         CorruptDataError: damaged batches.
-        InvalidArgumentError: shifted times would be negative.
+        InvalidArgumentError: shifted times would be negative or too large.
         BrokerUnreachableError, BrokerError, ProtocolError
     """
     counts = CopyCounts() if counts is None else counts

@@ -96,9 +96,9 @@ class Decodings:
         """Parse texts of the forms in this module's table. Raises InvalidArgumentError for an unknown format or property.
 
         `schemas` have the same forms, with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
-        (`tidelog.decoding.schemas`). A text that is the path of a file as a whole is that path, even if it contains `=`.
-        `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`). By default, the registry comes
-        from environment variables.
+        (`tidelog.decoding.schemas`). If the whole text is the path of an existing file, it means that file, even if it
+        contains `=`. `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`). By default, the
+        registry comes from environment variables.
         """
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
         if isinstance(registry, str | Mapping):

@@ -14,7 +14,7 @@ SAMPLE_ROWS = 2 * SLICE_ROWS
 
 
 class ObjectDecoder(Decoder):
-    """Decodes values into Python objects, and converts these to a column. If `type` is None, the type is inferred."""
+    """Decodes values into Python objects, and converts the objects to a column. If `type` is None, the type is inferred."""
 
     is_exact = False
     """Whether the library returns objects of exactly the column's type, except for values of type `string`."""

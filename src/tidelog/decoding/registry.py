@@ -91,7 +91,7 @@ class SchemaRegistry:
                     "invalid URL of a schema registry", found=repr(without_user(one)), expected="http://… or https://…"
                 )
         if not self.urls:
-            raise InvalidArgumentError("the URL of the schema registry is missing")
+            raise InvalidArgumentError("the URL of the schema registry is missing: pass `url`")
         self._user_info = Secret(given.get("basic.auth.user.info", ""))
         self._token = Secret(given.get("bearer.auth.token", ""))
         self._tls = tls_settings({name: value for name, value in given.items() if name in TLS_PROPERTIES})
@@ -110,7 +110,9 @@ class SchemaRegistry:
         url = url or given.pop("url", None) or environment.get("SCHEMA_REGISTRY_URL")
         if not url:
             if given:
-                raise InvalidArgumentError("the URL of the schema registry is missing")
+                raise InvalidArgumentError(
+                    "the URL of the schema registry is missing: pass schema.registry.url, or set SCHEMA_REGISTRY_URL"
+                )
             return None
         for name, variable in (
             ("basic.auth.user.info", "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"),

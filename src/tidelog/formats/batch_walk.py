@@ -130,8 +130,8 @@ def iter_times(file: Readable, position: int, end_position: int, min_offset: int
 
 
 def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
-    """Verify a batch's checksum in chunks, without reading the whole batch into memory. A huge damaged length thus costs time but
-    no memory.
+    """Verify a batch's checksum in chunks, without reading the whole batch into memory. So a damaged length that is huge
+    costs time, but no memory.
     """
     (crc,) = checksums_at(file, header.position, header.magic, (header.end_position,))
     if crc != header.crc:

@@ -133,7 +133,10 @@ def parse_number(text: str, path: FilePath, line: int) -> int:
 
 
 def read_offset_checkpoint(path: FilePath) -> dict[TopicPartition, int]:
-    """Return the offsets of recovery-point, replication (high watermark), log-start-offset or cleaner checkpoints."""
+    """Return the offset of each partition in a recovery-point, replication (high watermark), log-start or cleaner checkpoint.
+
+    Raises CorruptCheckpointError, StorageError.
+    """
     offsets = {}
     for line, fields in enumerate(read_lines(path), start=3):
         if len(fields) != 3:

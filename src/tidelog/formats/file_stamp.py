@@ -59,7 +59,7 @@ UNKNOWN = FileStamp(0, 0, 0, 0)
 def settled_stamp(stamp_of: Callable[[], FileStamp]) -> FileStamp:
     """Return the stamp once any later change is certain to alter it, UNKNOWN if that takes too long.
 
-    If the file was changed a moment ago, this waits some milliseconds for the end of the tick.
+    If the file was changed a moment ago, this waits a few milliseconds for the end of the tick.
     """
     give_up_ns = time.monotonic_ns() + WAIT_NS
     while True:

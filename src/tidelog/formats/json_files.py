@@ -110,7 +110,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def understanding(path: FilePath, what: str) -> Iterator[None]:
-    """A context for parsing an object: turns its errors into CorruptCheckpointError."""
+    """A context for parsing an object: it turns the parser's errors into CorruptCheckpointError. `what` names the file."""
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # OverflowError: Infinity for a number.

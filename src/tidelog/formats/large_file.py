@@ -18,7 +18,7 @@ BLOCK_BYTES = 4096
 def write_large(path: Path, data: bytes | bytearray | memoryview) -> None:
     """Create a file, or replace its content. Raises OSError; the file may then be incomplete.
 
-    The bytes after the last whole block go through the page cache. So do all bytes if `data` does not begin at a page.
+    The bytes after the last whole block go through the page cache. So do all bytes if `data` is not aligned to a page in memory.
     """
     view = memoryview(data)
     written = _write_blocks(path, view[: len(view) - len(view) % BLOCK_BYTES])

@@ -96,7 +96,11 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the last epoch at or below `epoch`; (-1, -1) if it is unknown (spec §14)."""
+        """Return the last epoch at or below `epoch`, and its end offset (spec §14).
+
+        Below the oldest epoch, return `epoch` and the offset at which the oldest epoch starts. Return (-1, -1) if there are no
+        epochs, or if `epoch` is -1 or above the newest epoch.
+        """
         latest = self.latest
         if epoch == UNDEFINED_EPOCH or latest is None:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET

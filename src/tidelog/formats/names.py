@@ -133,7 +133,7 @@ def log_dir_name(topic: str, partition: int) -> str:
 def log_delete_dir_name(topic: str, partition: int, *, mark: str = "") -> str:
     """Return a new name for a folder that is to be deleted, at most 255 characters (the topic is shortened).
 
-    The name ends with an id of 32 hexadecimal digits; `mark` is the beginning of that id.
+    An id of 32 hexadecimal digits stands before the ending ``-delete``; `mark` is the beginning of that id.
     """
     return _capped_dir_name(topic, partition, DELETE_DIR_SUFFIX, mark)
 

@@ -72,7 +72,7 @@ def encode_topic_id(topic_id: uuid.UUID) -> bytes:
 
 @lru_cache(maxsize=1024)  # All partitions of a topic have the same id.
 def parse_topic_id(text: str) -> uuid.UUID | None:
-    """Parse an id as Kafka writes it. Return None for any other text, and for the zero id, which is no topic's."""
+    """Parse an id as Kafka writes it. Return None for any other text, and for the zero id, which no topic has."""
     try:
         raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

@@ -9,7 +9,7 @@
 =====  ======  ==================================================================================
 
 Entries are appended without padding; their last offsets grow strictly. The file exists only if a transaction was aborted. It does
-not suffice for read_committed: transactions that are open, or were aborted after the file's end, come from the producer state.
+not suffice for read_committed: a transaction may still be open, or its ABORT marker may be in a later segment.
 """
 
 from __future__ import annotations

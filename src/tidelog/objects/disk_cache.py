@@ -2,7 +2,8 @@
 
 An entry's name is a digest of the object's address, size, time and ETag, and of the part's position. So an entry always belongs
 to the same content, and nothing needs to be invalidated. An entry contains a digest of its bytes; a damaged entry is ignored.
-When the cache is full, the least recently used entries are removed. Every failure means "not cached".
+If the cache grows beyond its size, the least recently used entries are removed at one of the next writes. Errors of the disk are
+ignored: the part then counts as not cached.
 
 | option | default |
 |---|---|
@@ -29,7 +30,9 @@ _WRITES_BETWEEN_SWEEPS = 256
 
 
 class DiskCache:
-    """A folder of entries with at most `most_bytes` in total; 0 disables the cache. Several processes may share the folder."""
+    """A folder of entries. If they exceed `most_bytes`, the oldest are removed, at the first write and then every
+    `_WRITES_BETWEEN_SWEEPS` writes. 0 disables the cache. Several processes may share the folder.
+    """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
@@ -72,7 +75,7 @@ class DiskCache:
         return self._folder / name[:2] / name[2:]
 
     def _sweep(self) -> None:
-        """Remove the least recently used entries until a quarter of `most_bytes` is free."""
+        """If the entries exceed `most_bytes`, remove the least recently used until a quarter of `most_bytes` is free."""
         found: list[tuple[int, int, str]] = []
         for folder, _, names in os.walk(self._folder):
             for name in names:

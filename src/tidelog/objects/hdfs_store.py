@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 def open_hdfs_store(place: Place, options: Mapping[str, str]) -> HdfsStore:
-    """Return a client for an HDFS. Raises MissingPackageError, StorageError."""
+    """Return a client for an HDFS cluster. Raises MissingPackageError, StorageError."""
     with imported_from("hdfs", "hdfs_native"):
         from hdfs_native import Client
     own = {name: value for name, value in options.items() if not name.startswith("cache_")}
@@ -36,7 +36,7 @@ def open_hdfs_store(place: Place, options: Mapping[str, str]) -> HdfsStore:
 
 
 class HdfsStore:
-    """A client for one HDFS. Errors show `address`."""
+    """A client for one HDFS cluster. Errors show `address`."""
 
     def __init__(self, client: Any, address: str) -> None:
         self._client = client

@@ -106,7 +106,7 @@ class Listing:
         return [*(name for name in self.objects(key) if name not in folder.folders), *folder.folders]
 
     def log_sizes(self) -> dict[str, int]:
-        """Return the sizes of all logs, by key."""
+        """Return the sizes of all logs in bytes, by key."""
         return {
             f"{key}/{name}": size
             for key, folder in self._folders.items()

@@ -4,7 +4,7 @@
 |---|---|
 | an index, a time map, a checkpoint, a log up to WHOLE_BYTES | whole, once |
 | a few bytes of a larger log | at least one block (HEAD_BYTES, BLOCK_BYTES, FAR_BYTES); twice as much after a sequential read |
-| a few bytes of its last two blocks | by reading both |
+| a few bytes of such a log's last two blocks | by reading both blocks |
 | a large part | in one request |
 | ranges announced by `will_read`, or what follows many sequential reads | ahead, several requests at once (`read_ahead`) |
 
@@ -27,7 +27,7 @@ from tidelog.objects.read_ahead import ReadAhead, Window
 
 
 class Source(Protocol):
-    """The interface that a file needs of its bucket (`object_path.ObjectSource`)."""
+    """The part of a bucket's interface that a file needs (`object_path.ObjectSource`)."""
 
     @property
     def store(self) -> ObjectStore: ...

@@ -28,7 +28,7 @@ def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
     if is_object_address(address):
         return object_folder(address)
     if isinstance(address, str) and (are_several_objects(address) or are_several(address)):
-        raise InvalidArgumentError("this needs a single data folder, not several", found=str(address))
+        raise InvalidArgumentError("several folders are given where only one is allowed", found=str(address))
     return local_folder(address)
 
 

@@ -1,9 +1,9 @@
 """Fetches ranges of an object before they are needed, several in parallel, and delivers them in order.
 
 Ranges are cut into pieces of PIECE_BYTES. Ranges that are close to each other are joined, because a request takes longer than
-transferring the bytes between them. All files of a source share a `Window`. At most IN_FLIGHT pieces are being fetched or kept,
-so memory is bounded by IN_FLIGHT * PIECE_BYTES. While the end of a file is being fetched, the next announced file already uses
-the rest of the window.
+transferring the bytes between them. All files of a source share a `Window`. At most IN_FLIGHT pieces are being fetched or kept;
+only a file that is being read and has none gets one more. So memory is bounded by about IN_FLIGHT * PIECE_BYTES. While the end of
+a file is being fetched, the next announced file already uses the rest of the window.
 """
 
 from __future__ import annotations

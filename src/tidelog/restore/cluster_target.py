@@ -1,4 +1,4 @@
-"""Copies topics of a backup into a running cluster. Records get new offsets there; offset maps record which.
+"""Copies topics of a backup into a running cluster. Records get new offsets there, which are recorded in offset maps.
 
 Records are copied in transactions that include the copy's position (`copying.copier`), so a restore that was killed continues
 without duplicates. The restore's work folder holds the offset maps and a file that identifies the restore. Running the same
@@ -173,8 +173,8 @@ def copy(
 def restore_groups(
     plan: RestorePlan, cluster: Cluster, begun: ClusterRestore, folder: Path, positions: Positions
 ) -> Iterator[tuple[str, dict[TopicPartition, int], str]]:
-    """Commit the groups' positions in the target. Yield each group with its new offsets and an empty text. A group with members
-    in the target is skipped, and yielded without offsets and with the reason.
+    """Commit the groups' positions in the target. Yield each group with its new offsets and an empty text. Skip a group that
+    has members in the target: yield it with no offsets and the reason.
     """
     mapped = {topic.source: _map_of(topic, cluster, begun, folder) for topic in plan.topics}
     for group, offsets in sorted(positions.items()):

@@ -160,7 +160,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
     """Plan a restore without writing anything.
 
     Raises:
-        NotFoundError: no such backup or point, or no matching topic.
+        NotFoundError: no such backup, point or group, or no matching topic.
         InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get the same name;
             the target is a bucket.
         CorruptDataError, StorageError
@@ -222,7 +222,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
 
 def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Point]:
     """Return two points. The second is the point to restore from. The first is the last point before the requested time, from
-    which topics that were deleted afterwards are restored; None if there are no such topics.
+    which topics that were deleted afterwards are restored; None if no such point exists or the request excludes it.
     """
     until_ms = request.until_ms
     if request.point is not None or until_ms is None:
@@ -248,7 +248,7 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
 def _deleted_before(request: RestoreRequest, point: Point, backup: Backup) -> Iterator[str]:
     """Return a note if topics that existed at the requested time may be missing in the only point that is read.
 
-    Topics that are all requested by name are no such topics: the point has them, or they are errors.
+    No note is needed if all topics are requested by name: a topic that the point lacks is then an error.
     """
     until_ms = request.until_ms
     if until_ms is None or until_ms >= point.taken_ms or (request.topics and not any(map(has_magic, request.topics))):

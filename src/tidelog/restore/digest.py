@@ -34,10 +34,7 @@ class DigestTask(NamedTuple):
 
 
 def digest_of(task: DigestTask) -> Digest:
-    """Return the digest of a partition's splits.
-
-    Raises what reading the splits raises.
-    """
+    """Return the digest of the records in a partition's splits. Raises the errors of `Split.read`."""
     streams: dict[str, _Hash] = {}
     count = 0
     columns = ("offset", *_COLUMNS) if task.with_offsets else _COLUMNS

@@ -1,4 +1,4 @@
-"""The state at a moment from Kafka's internal topics: committed offsets of groups, and transactions whose commit was decided."""
+"""Reads the state at a moment from Kafka's internal topics: groups' committed offsets, and transactions with a decided commit."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Points:
         self._opened.close()
 
     def at(self, address: str) -> Source:
-        """Return the point at an address. Raises the errors of opening it."""
+        """Return the point at an address. Raises the errors of `open_source`."""
         if address not in self._sources:
             self._sources[address] = self._opened.enter_context(open_source(address))
         return self._sources[address]

@@ -44,7 +44,7 @@ def read_back(
 ) -> ReadBack:
     """Compare the restored records with the backup. `written` is None for a folder, which keeps offsets.
 
-    Raises what reading raises, BrokerError if a record was written but cannot be read until the time-out.
+    Raises the errors of `Split.read`, and BrokerError if a written record cannot be read before the time-out.
     """
     # Not on one of the threads below, which end: later allocations on other threads would crash (Arrow 25.0, apache/arrow#50471).
     import pyarrow  # noqa: F401

@@ -88,7 +88,7 @@ def restore(
 ) -> RestoreReport:
     """Run a plan. `work` is the folder for the offset maps of a restore into a cluster. Call it again to continue after a crash.
 
-    `run` copies and reads back the partitions of a cluster.
+    `run` runs the tasks that copy a cluster's partitions and read them back.
 
     Raises:
         TopicExistsError: a topic already exists.
@@ -163,7 +163,7 @@ def _into_folder(
 
 
 def refuse_target(plan: RestorePlan, work: Path) -> None:
-    """Raise what `restore` would raise about the target, without writing anything.
+    """Check the target as `restore` does, without writing anything.
 
     Raises TopicExistsError, InvalidArgumentError, StorageError, BrokerError, BrokerUnreachableError.
     """

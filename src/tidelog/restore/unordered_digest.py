@@ -1,7 +1,7 @@
 """A digest of records that does not depend on their order, for topics whose number of partitions was changed by a restore.
 
-Each record is hashed (murmur2, four times with different prefixes), and the hashes are added. The sums have 124 bits. They change
-if a record is missing, duplicated or different.
+Each record is hashed (murmur2, four times with different prefixes), and the hashes are added. The sums have 124 bits. If a
+record is missing, duplicated or different, the sums almost certainly differ.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class UnorderedDigest:
 
 def unordered_digest_of(splits: Iterable[Split], spread: Spread | None = None) -> UnorderedDigest:
     """Read splits, and return the digest of their records. With `spread`, also count the records that belong in each partition.
-    Raises what reading the splits raises.
+    Raises the errors of `Split.read`.
     """
     found = UnorderedDigest()
     for split in splits:

@@ -52,7 +52,7 @@ class Assembler:
         self._makers = [makers[name] for name in names]
 
     def assemble(self, columns: Columns, first: int, last: int) -> pa.RecordBatch:
-        """Return rows `first` to `last`, exclusive. `columns` may be cleared afterwards."""
+        """Return the rows [`first`, `last`) as an Arrow batch. The caller may clear `columns` afterwards."""
         if self._views:
             self._dense = self._is_dense(columns)
         return pa.RecordBatch.from_arrays([make(columns, first, last) for make in self._makers], schema=self._schema)
@@ -80,7 +80,7 @@ class Assembler:
 
 
 class _Constant:
-    """An array of one value, made once and sliced."""
+    """Makes arrays that repeat one value. They are slices of one array, which is made longer when necessary."""
 
     def __init__(self, value: str | int, kind: pa.DataType) -> None:
         # Made from bytes: `pa.scalar` and `pa.array` import pandas if it is installed, which takes half a second of a short
@@ -144,7 +144,7 @@ def _bitmap(validity: bytearray | None) -> pa.Buffer | None:
 def coalesce(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the same rows, with small adjacent batches combined up to `BATCH_BYTES`. No batch is empty.
 
-    The error for deleted records is raised after the rows before them.
+    If records were deleted, the rows before them are yielded first, then the error is raised.
     """
     enough = min(MIN_BATCH_ROWS, batch_rows)
     waiting: list[pa.RecordBatch] = []

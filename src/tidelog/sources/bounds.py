@@ -86,8 +86,8 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
 def clip(
     name: str, start_offset: int, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]
 ) -> tuple[int, int]:
-    """Return the requested offsets, clipped to `[start_offset, end_offset)` of partition `name`. For requested offsets outside
-    that range, add a sentence to `notes`.
+    """Return the requested offsets, clipped to `[start_offset, end_offset)` of partition `name`. Add a sentence to `notes` if the
+    request starts before that range, and one if it ends after it.
     """
     first, end = wanted or (None, None)
     if first is not None:

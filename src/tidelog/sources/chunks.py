@@ -1,6 +1,6 @@
 """Buffers for reading and copying a log, reused as soon as nothing refers to them.
 
-Freed memory is returned to the system, which clears each page before handing it out again. For a scan that clearing would cost
+Freed memory is returned to the system, which clears each page before handing it out again. Clearing would cost a scan
 half as much as all its other work. So buffers are kept. The reference count shows whether a buffer may be overwritten:
 memoryviews, kernel columns and Arrow buffers, in any library, hold a reference to the object whose memory they show.
 
@@ -33,7 +33,7 @@ class Chunks:
         self._idle_references = 0
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return a writable view of `size_bytes`. While it or any slice of it exists, its memory is not reused."""
+        """Return a writable view of `size_bytes`. Its memory is not reused while the view or a slice of it exists."""
         for i in range(len(self._kept)):
             if len(self._kept[i]) >= size_bytes and self._references(i) == self._idle_references:
                 return memoryview(self._kept[i])[:size_bytes]

@@ -67,7 +67,7 @@ def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, windo
 
 
 def measure(task: LagTask) -> Iterator[GroupLag]:
-    """Yield the lag of each group of a task, leaving out groups that do not exist. Raises what reading and requests raise."""
+    """Yield the lag of each group of a task, leaving out groups that do not exist. Raises the errors of `Source`."""
     with open_source(task.place) as source:
         yield from source.groups().lags(task.bundle, task.clock, task.isolation, task.window_ms)
 
@@ -120,7 +120,7 @@ def keeps_positions(found: GroupLag) -> bool:
 
 
 def summary_rows(found: Sequence[GroupLag]) -> list[tuple[Any, ...]]:
-    """Return a row of `SUMMARY` for each group: the largest lag first, groups without a lag last."""
+    """Return a row of `SUMMARY` for each group, ordered by lag in time, then in records: the largest first, unknown lags last."""
     return sorted(map(_summary, found), key=lambda row: (-1 if row[5] is None else row[5], row[4] or 0), reverse=True)
 
 
@@ -146,8 +146,8 @@ def _behind(one: PartitionLag) -> tuple[int, int]:
 
 
 def is_fault(found: GroupLag, max_lag_ms: int | None) -> bool:
-    """Whether a group's lag exceeds the limit in a partition, or the group has lost offsets in a partition. False if there is no
-    limit.
+    """Whether a group's lag exceeds the limit in a partition, or the group has lost offsets in a partition. Always False without
+    a limit, and for a group that stores a writer's positions.
     """
     if max_lag_ms is None or keeps_positions(found):
         return False

@@ -58,7 +58,7 @@ class Groups(ABC):
         """Yield the lag of each group of a bundle, leaving out groups that do not exist."""
 
     def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
-        """Return the missing records of ``__consumer_offsets`` that may falsify the results for the given groups (None: all
+        """Return the missing records of ``__consumer_offsets`` that may make the results wrong for the given groups (None: all
         groups).
         """
         return ()

@@ -7,9 +7,9 @@
 | `unknown` | all other records | timestamp; null if the record has none | null |
 
 The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites only the largest timestamp and
-one bit of the header, not base and deltas. v1 has room for one time, v0 for none. A compressed v1 wrapper contains the producer's
-times if the broker stored the batch unchanged, and the append time if the broker had to rewrite the batch. Nothing in the batch
-says which, so all v1 records are `unknown`. The append time of a record with CreateTime is unknown.
+one bit of the header, not the base timestamp and the deltas. v1 has room for one time, v0 for none. A compressed v1 wrapper has
+the producer's times if the broker stored the batch unchanged, and the append time if the broker had to rewrite the batch. Nothing
+in the batch says which, so all v1 records are `unknown`. The append time of a record with CreateTime is unknown.
 
 The result is counts of equal values, (kind, minute, value, records), from which exact percentiles follow. The same value may be
 returned again later, or by a different split; the caller adds the counts. `tidelog.spark.jobs` uses this.

@@ -1,4 +1,5 @@
-"""Answers up to millions of searches by time in one partition in one pass, each as `reader.time_search.find_offset` does.
+"""Answers many searches by time, up to millions, in one pass over a partition. Each answer is that of a single search
+(`reader.time_search.find_offset`).
 
 The answer for a time is the first record, by offset, with a timestamp at or after it. So the answers for ascending times never
 decrease, and one walk through the log finds all of them. A time is open while it has no answer:
@@ -134,8 +135,8 @@ class _Search:
 
 
 class _Walk:
-    """A walk through a segment from `position`. It ends at the segment's end, where a part can be skipped, or when every time
-    has its answer.
+    """A walk through a segment from `position`. It stops at the segment's end, before a part that can be skipped, or as soon as
+    every time has its answer.
     """
 
     def __init__(self, search: _Search, segment: Segment, position: int, careful_to: int) -> None:

@@ -69,8 +69,8 @@ class Bounds(NamedTuple):
 class Source(ABC):
     """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; the caller closes it.
 
-    A method for many partitions makes a single request if the source supports that. All methods raise what reading and requests
-    raise: CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
+    A method for many partitions makes a single request if the source supports that. All methods may raise
+    CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
     """
 
     log_dir: LogDir | None = None
@@ -111,7 +111,7 @@ class Source(ABC):
         """Return where partitions begin and end. Deleted partitions are left out.
 
         `until` is as in a scan: `log_end` means the end of all records; `high_watermark` means the end of replicated records and,
-        with read_committed, the last stable offset. Brokers always use the latter.
+        with read_committed, the last stable offset. Brokers ignore `until`: they always report as for `high_watermark`.
         """
 
     @abstractmethod
@@ -202,8 +202,8 @@ class Source(ABC):
         return
 
     def renew(self) -> bool:
-        """Update to the log's current state after a file changed. Returns False if records may have vanished from object storage,
-        where no regular process removes records.
+        """Update to the log's current state after a file changed. Returns False if a log in object storage has vanished or
+        become shorter: nothing removes records there in normal operation.
         """
         self.refresh()
         return True

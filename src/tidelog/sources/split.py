@@ -74,12 +74,14 @@ class Split(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records as Arrow batches with the schema `scan_schema(columns, views=views)`, in offset order.
 
-        Batches have at most `batch_rows` and at least 10,000 rows; fewer only at the end, or if records are so large that 32 MiB
-        contain fewer. `reading` has the resources that several splits share; the caller closes it.
+        Batches have at most `batch_rows` rows, and usually at least 10,000: fewer at the end, if `batch_rows` is small, or if the
+        records are so large that 32 MiB contain fewer. `reading` has the resources that several splits share; the caller closes
+        it.
 
         Raises:
             SegmentChangedError, OffsetOutOfRangeError: records were deleted or changed since the plan.
-            CorruptDataError: damaged batches, with path and position. Raises what the source's connections raise.
+            CorruptDataError: damaged batches, with path and position.
+            BrokerUnreachableError, BrokerError, ProtocolError: an error of brokers.
         """
         from tidelog.sources.split_reader import read_split
 

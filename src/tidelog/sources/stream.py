@@ -62,7 +62,7 @@ def scan(
     tier: str | None = None,
     tier_keys: Iterable[str] = (),
 ) -> pa.RecordBatchReader:
-    """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
+    """Return a stream of every record of a topic with `start <= timestamp < end`, however late it was appended.
 
     Records are in offset order per partition, one partition after the other. Control records are left out; with a time bound,
     records without a timestamp are left out too. `scan` returns the records that are on disk, or below the broker's high
@@ -87,7 +87,7 @@ def scan(
         clock: the clock for `now`; the machine's by default.
         skip_damaged: skip damaged batches; `report.left_out` and the log say what was left out. For folders only.
         config: Kafka's client properties, for brokers only: `{"security.protocol": "SSL", …}`, as for `connect`.
-        tz: the zone of times without one, an IANA name. [default: that of TIDELOG_TZ, else UTC]
+        tz: the time zone of times without one, as an IANA name. [default: the value of TIDELOG_TZ, else UTC]
         decode: how to decode keys and values into typed columns: `json` (only values), `{"key": "utf8", "value": "avro"}`, or a
             `tidelog.decoding.Decodings`, which can also have schemas and a schema registry. The columns `key_undecoded` and
             `value_undecoded` are added; they have the bytes that could not be decoded. Types are those of the schema or, without

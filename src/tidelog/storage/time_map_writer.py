@@ -35,7 +35,7 @@ from tidelog.storage.segment.log_segment import LogSegment
 logger = logging.getLogger("tidelog.storage")
 
 SLICE_BYTES = 8 * 1024 * 1024
-"""Bytes of log that one tick reads: some milliseconds, for which a broker's clients wait."""
+"""Bytes of log that one tick reads: this takes a few milliseconds, during which a broker's clients wait."""
 
 SEGMENT_COST_BYTES = 1024 * 1024
 """The least cost of a segment in bytes, however small it is: its files are opened, and one is written."""

@@ -7,7 +7,7 @@
 | the first record at or after the committed offset | the log, see `next_records` |
 | the group's rate | its commits of the last minutes, read from ``__consumer_offsets`` |
 | the topic's rate | ListOffsets by time |
-| retention | the topic's configuration and size (DescribeLogDirs): the earliest time, because segments are not visible |
+| retention | the topic's configuration and size (DescribeLogDirs); only a lower bound, because segments are not visible |
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def log_ends(cluster: Cluster, keys: list[TopicPartition], isolation: Isolation)
 def _offset(answer: OffsetAnswer, cluster: Cluster, key: TopicPartition) -> int:
     if isinstance(answer, NotFound):
         raise ProtocolError(
-            "the broker returned no end offset for a partition", path=str(cluster), found=f"{key.topic}-{key.partition}"
+            "the broker returned no start or end offset for a partition", path=str(cluster), found=f"{key.topic}-{key.partition}"
         )
     return answer.offset
 

@@ -156,7 +156,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: members would continue from their own positions, and commit these."""
+    """Raise BrokerError if a group has members: members would continue from their own positions, and commit them."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)
@@ -171,7 +171,7 @@ def check_without_members(cluster: Cluster, group: str) -> None:
 
 
 def apply_reset(cluster: Cluster, group: str, planned: Iterable[PartitionReset]) -> None:
-    """Commit the new offsets. Raises BrokerError, also if the group has got members meanwhile."""
+    """Commit the new offsets. Raises BrokerError, also if the group has members by then."""
     commit_offsets(cluster, group, {one.key: one.new_offset for one in planned})
 
 

@@ -82,7 +82,7 @@ class _Search:
         return self._found
 
     def _moved_on(self) -> list[TopicPartition]:
-        """Return the partitions in which retention has deleted records since the search began."""
+        """Return the partitions whose log starts above the searched offset. Their search continues at the log start."""
         found = []
         for key, start in list_offsets(self._cluster, dict.fromkeys(self._out_of_range, EARLIEST)).items():
             if isinstance(start, FoundOffset) and self._at[key] < start.offset < self._end[key]:

@@ -91,7 +91,7 @@ class Appender:
     def partition_for(self, topic: str, key: bytes | None) -> int:
         """Return a record's partition by Kafka's default hash of its key; without a key, the current round-robin partition.
 
-        A broker that creates topics automatically creates a missing one. Raises UnknownTopicOrPartitionError.
+        Brokers that create topics automatically create a missing topic. Raises UnknownTopicOrPartitionError.
         """
         partitions = list(self._cluster.topic(topic, create=True).partitions)
         at = self._turn if key is None else murmur2(key) & 0x7FFFFFFF

@@ -31,7 +31,9 @@ def produce_error(key: TopicPartition, answer: PartitionProduceResponse, place: 
 
 
 def _reasons(detail: str | None, record_errors: Sequence[RecordError]) -> Iterator[str]:
-    """Yield the broker's message, and the first refused record with its reason unless the message has it: Kafka's has not."""
+    """Yield the broker's message, then the first refused record with its reason, unless the message contains the reason. Kafka's
+    message does not.
+    """
     if detail:
         yield detail.removesuffix(".")
     if record_errors and (first := record_errors[0]).message not in (detail or ""):

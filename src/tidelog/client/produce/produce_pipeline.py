@@ -10,7 +10,7 @@ A retry does not duplicate records (KIP-98), because brokers remember the last f
 | what happens to a batch | action |
 |---|---|
 | its response is lost, or has a retriable error | resend it and all later batches: same order, same sequences |
-| it is a duplicate | the response has its offset |
+| it is a duplicate | it counts as stored; the response has its offset unless the broker no longer remembers it |
 | its sequence is out of order, and an earlier batch failed | resend it after that batch |
 | its sequence is out of order, and no older one is pending | OutOfOrderSequenceError: the broker lost the producer's records |
 | it is the producer's first in the partition | wait for its response before sending more: brokers accept any first sequence |

@@ -68,9 +68,9 @@ batch in the records.
 
 
 class PartitionFetcher:
-    """Fetches a partition's batches with offsets in `[start_offset, end_offset)`. If `end_offset` is None, it never ends.
+    """Fetches a partition's batches with offsets in `[start_offset, end_offset)`. If `end_offset` is None, it iterates forever.
 
-    The first and the last batch may contain offsets outside this range. The counters count what has been read so far.
+    The first and the last batch may contain offsets outside this range. The counters cover what has been read so far.
     """
 
     def __init__(

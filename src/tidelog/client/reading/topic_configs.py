@@ -23,8 +23,8 @@ NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogConfig]:
-    """Return a configuration for each topic whose properties brokers report. Retention is as reported; all other properties have
-    their defaults.
+    """Return a configuration for each topic whose properties the brokers report. Only `NAMES` are requested; all other properties
+    have their defaults.
     """
     resources = [
         DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=list(NAMES))

@@ -128,7 +128,7 @@ def serialized(texts: Sequence[str]) -> bytes | None:
 
 
 def compiled_file(path: str) -> bytes:
-    """Compile a `.proto` file into a descriptor set. Its imports are searched in its folder and the folders above."""
+    """Compile a `.proto` file into a descriptor set. Its imports are searched for in its folder and the folders above."""
     file = Path(path).resolve()
     folders = [str(folder) for folder in file.parents]
     with tempfile.TemporaryDirectory(prefix="tidelog-proto-") as folder:

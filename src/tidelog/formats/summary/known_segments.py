@@ -9,9 +9,9 @@ little. In a bucket it costs some requests for each segment, while the summary c
 | a bucket | the summary |
 | a folder that has the facts itself, such as a backup in its manifests | the path's `segment_facts()` |
 
-The summary is believed about a log that has the listed size, is not newer than the summary, and does not reach into the next
+The summary is used for a log that has the listed size, is not newer than the summary, and does not reach into the next
 segment. All other segments are read as if there were no summary. If the end of a segment is read, its last batch must be the one
-in the summary; otherwise the summary is not believed about that segment. Only this check detects a log that was replaced by one
+in the summary; otherwise the summary is not used for that segment. Only this check detects a log that was replaced by one
 of the same size before the summary was copied. `tidelog index verify` compares the summary with the logs.
 """
 
@@ -31,7 +31,7 @@ from tidelog.model import MAX_OFFSET
 
 
 class KnownSegments:
-    """The facts about the segments in a partition's folder. Nothing is read before the first call of `of`."""
+    """The facts about the segments in a partition's folder. Nothing is read before the first call to `of`."""
 
     def __init__(self, directory: FilePath, notices: Notices) -> None:
         self._directory = directory

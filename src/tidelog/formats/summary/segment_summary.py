@@ -1,7 +1,7 @@
 """The summary of a partition's segments: the facts that a search needs about each segment, in one small file.
 
 The file, ``segments.summary`` next to the segments, is Tidelog's own. `tidelog index rebuild` derives it from the segments, with
-the time maps. `known_segments.py` decides when it is believed.
+the time maps. `known_segments.py` decides when it is used.
 
 All numbers are big-endian::
 

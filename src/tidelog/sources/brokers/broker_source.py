@@ -39,7 +39,7 @@ _NO_ID = uuid.UUID(int=0)
 
 class BrokerSource(OffsetSource):
     """Brokers as a source. `brokers` is `host:port`, or several separated by commas. `timeout_ms` limits each call, including
-    retries. Raises BrokerUnreachableError at once.
+    retries. The constructor connects, and raises BrokerUnreachableError without a retry.
     """
 
     cluster: Cluster
@@ -77,7 +77,9 @@ class BrokerSource(OffsetSource):
     def _offset(self, answer: OffsetAnswer, key: TopicPartition) -> int:
         if isinstance(answer, NotFound):
             raise ProtocolError(
-                "the broker returned no end offset for a partition", path=self.address, found=f"{key.topic}-{key.partition}"
+                "the broker returned no start or end offset for a partition",
+                path=self.address,
+                found=f"{key.topic}-{key.partition}",
             )
         return answer.offset
 

@@ -1,7 +1,7 @@
 """A data folder that caches its opened logs, for repeated reads.
 
 A partition is opened again only if something has changed: files were added or removed, the last segment grew, a checkpoint moved.
-Unchanged partitions cost a listing of names.
+Checking an unchanged partition costs a listing of its file names and a `stat` of its last segment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.reader.log_dirs import LogDirs
 
 
 class _Look(NamedTuple):
-    """A fingerprint of a partition's folder. While the fingerprint is equal, nothing in the folder has changed."""
+    """A fingerprint of a partition's folder. If two fingerprints are equal, nothing in the folder has changed in between."""
 
     files: frozenset[str]
     last: tuple[int, int, int]
@@ -31,7 +31,7 @@ class _Look(NamedTuple):
 
 
 class CachedLogDir(LogDir):
-    """A data folder that caches its opened logs and shows the folder as of the last call of `look`."""
+    """A data folder that caches its opened logs and shows the folder as of the last call to `look`."""
 
     def __init__(self, path: AnyPath, *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
         self._known: set[str] = set()

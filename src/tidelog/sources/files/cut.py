@@ -82,7 +82,7 @@ class WholeSegment:
 
 
 def whole_segment(segment: Segment, time: TimeRange, start_offset: int, end_offset: int) -> WholeSegment | None:
-    """Return the segment as a whole if all its records are wanted and a summary has the facts that are needed; else None."""
+    """Return the whole segment if all its records are wanted and its summary has the necessary facts; otherwise None."""
     facts = segment.facts
     if facts is None or facts.last_position < 0 or facts.first_offset != segment.base_offset:
         return None

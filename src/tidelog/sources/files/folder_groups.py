@@ -1,7 +1,7 @@
 """The groups in a data folder without a broker: their state and lag, from the files alone.
 
 The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One number is more precise: the time at
-which retention deletes unread records is exact, because the segments are accessible.
+which retention deletes unread records is exact, because the segments can be read.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def _is_aborted(log: Log, header: BatchHeader) -> bool:
 
 
 def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
-    """Return the first record in `[position, end_offset)` that a consumer gets; None without one. Raises CorruptDataError."""
+    """Return the first record in `[position, end_offset)` that a consumer gets, or None. Raises CorruptDataError."""
     for segment, header in _given_batches(log, position, end_offset, isolation):
         found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
         if found is not None:

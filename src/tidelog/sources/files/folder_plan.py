@@ -1,6 +1,6 @@
 """Which batches a scan of a folder must read, and the splits that cover them.
 
-These parts are skipped without reading, all exactly:
+These parts are skipped without being read. None of them has a record that the scan must return:
 
 | skipped | because |
 |---|---|

@@ -6,8 +6,8 @@ truncate it or delete its files. So a split stores how its batches looked:
 | stored | shows |
 |---|---|
 | path, device, inode | that this is the same file, not a replacement |
-| first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
-| offset, checksum | planned |
+| first batch of a run: position, size, | that the run still begins with this batch; this also works for a copy of |
+| offset, checksum | the folder |
 | last batch: the same | that nothing in the run has changed: a truncation removes the end, a compaction moves it |
 
 Most splits have one run. With a time map there may be several runs, with skipped blocks in between.

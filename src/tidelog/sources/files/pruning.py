@@ -52,7 +52,8 @@ def prune(
     aborted: tuple[AbortedRange, ...],
     extents_without_map: Callable[[], tuple[Extent, ...]],
 ) -> Pruned | None:
-    """Return the parts of a segment to read for a bounded range; None if no time map fits the segment and rules out anything.
+    """Return the parts of a segment to read for a bounded range. Return None if the segment has no valid time map, or if a
+    map that had to be compared with the log would rule out nothing.
 
     Raises CorruptBatchError, SegmentChangedError from reading the segment.
     """

@@ -1,4 +1,4 @@
-"""A folder split's stored facts about batches: positions, headers, and aborted ranges."""
+"""The facts about batches that a folder split stores: positions, headers, and aborted ranges."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class TopicNames:
         self._log_dir = log_dir
 
     def of(self, topic_id: uuid.UUID) -> str:
-        """Return the name of the topic with an id; if it is unknown, the id as Kafka writes it."""
+        """Return the name of the topic with this id; if the name is unknown, return the id as Kafka writes it."""
         return self._here.get(topic_id) or self._in_metadata.get(topic_id) or format_topic_id(topic_id)
 
     @cached_property

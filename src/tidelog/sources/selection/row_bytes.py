@@ -1,4 +1,4 @@
-"""Returns the bytes of one row of an Arrow array without copying them, because a key or value may have 100 MB."""
+"""Returns the bytes of one row of an Arrow array without copying them, because a key or value may be as large as 100 MB."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Up to `RUN_BYTES` are sorted in memory. Larger inputs become sorted runs in temp
 | | at most |
 |---|---|
 | memory | twice `RUN_BYTES`, or the largest batch of the input; while merging, a block of each run and a sorted copy |
-| files | `FAN_IN - 1` for each power of `FAN_IN`: 45 for 64 GiB |
+| files | `FAN_IN - 1` for each power of `FAN_IN` in the number of runs, plus 2: 47 for 4,095 runs (about 32 GiB) |
 | disk | twice the size of the records. The files have no names, so the system frees them even if the process is killed |
 
 A block holds up to `BLOCK_BYTES`, or one larger record. A run's next block is read only when the block's first record is due, so

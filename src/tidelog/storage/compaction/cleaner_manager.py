@@ -12,7 +12,7 @@ The file ``cleaner-offset-checkpoint`` has the offset at which each log's next p
 written after every pass. A checkpoint outside its log counts as the log start.
 
 If compaction meets damaged data, the log is uncleanable until the next start, because rewriting it could lose records. If a log
-could not be written, for example because of a full disk, its compaction is retried after some minutes.
+could not be written, for example because of a full disk, its compaction is retried five minutes later.
 
 A log can be chosen if its share of dirty bytes exceeds min.cleanable.dirty.ratio, or if a record has waited longer than
 max.compaction.lag.ms. Of these logs, the manager chooses the one with the largest share. Invariant: no two operations hold the
@@ -213,7 +213,7 @@ class CleanerManager:
     def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
         """Abort a partition's pass, if one is in progress, and start no other pass until `resume_cleaning`.
 
-        Call it before a log is truncated, deleted or renamed. Each call needs one call of `resume_cleaning`.
+        Call it before a log is truncated, deleted or renamed. Each call must be followed by one call to `resume_cleaning`.
         """
         abort = self._aborts.pop(key, None)
         if abort is not None:

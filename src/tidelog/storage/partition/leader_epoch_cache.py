@@ -87,7 +87,7 @@ class LeaderEpochCache:
         return next((entry for entry in self._epochs.entries if entry.epoch == epoch), None)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if unknown."""
+        """Return an epoch at or below `epoch`, and its end offset: see `LeaderEpochs.end_offset_for`."""
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:

@@ -270,7 +270,7 @@ class PartitionLog:
     legacy_fetch_offsets_before = offset_lookup.legacy_fetch_offsets_before
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """Return the last epoch at or below `leader_epoch` and its end offset, or None if unknown (spec §14)."""
+        """Return what `LeaderEpochs.end_offset_for` returns, but None instead of (-1, -1) (spec §14)."""
         found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found[0] == UNDEFINED_EPOCH else found
 

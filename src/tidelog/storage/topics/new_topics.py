@@ -215,7 +215,7 @@ class NewTopics:
         self._is_committed = True
         if is_kafkas:
             logger.warning(
-                "%s: an Apache Kafka owns this folder; Kafka will set aside topics that are not in its metadata",
+                "%s: an Apache Kafka broker owns this folder; Kafka will set aside topics that are not in its metadata",
                 self.directory / META_PROPERTIES,
             )
 

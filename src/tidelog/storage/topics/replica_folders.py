@@ -134,7 +134,7 @@ class ReplicaFolders:
         """Create replicas of partitions, each with its topic's id, and return the logs of all of them. Idempotent.
 
         A replica with a different topic id is deleted first, and a stray is set aside. A replica that cannot be created is marked
-        offline with the reason, and is not returned, and neither is a replica that is offline and has no log.
+        offline with the reason. Offline replicas without a log are not returned.
         """
         partitions = self._partitions
         others = [key for key, topic_id in wanted.items() if self._is_of_another(key, topic_id)]

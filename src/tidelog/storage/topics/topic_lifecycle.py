@@ -106,7 +106,7 @@ class TopicLifecycle:
         return name in self._deleting
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Whether an offline partition should be brought online again: whether its topic is not being deleted."""
+        """Whether an offline partition should be brought online again. False if its topic is being deleted."""
         return key.topic not in self._deleting
 
     def unfinished(self) -> list[str]:

@@ -200,8 +200,8 @@ class Appends:
         """Return a function that does steps 1 and 2 on any thread.
 
         This is for owners that serve many clients. With `is_hurried`, an append that needs more than a few milliseconds before
-        its write raises TooMuchAtOnceError. The append is then repeated, with the result of this function as `prepared`. Nobody
-        may change `records` meanwhile. The function raises what `as_leader` raises for the records.
+        its write raises TooMuchAtOnceError. The append is then repeated, with the result of this function as `prepared`. The
+        caller must not change `records` meanwhile. The function raises what `as_leader` raises for the records.
         """
         local = self._local
         if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
