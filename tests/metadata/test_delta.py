@@ -282,7 +282,7 @@ def test_cleared_eligible_leaders() -> None:
 
 def test_what_does_not_fit_is_not_noted() -> None:
     image = MetadataImage()
-    taken(image, *topic("t", IDS[0], 1))
+    taken(image, *topic("t", IDS[0], 1), *topic("v", IDS[2], 1))
     delta = MetadataDelta(image)
     for record in (
         r.PartitionRecord(0, IDS[1]),
@@ -290,6 +290,7 @@ def test_what_does_not_fit_is_not_noted() -> None:
         r.RemoveTopicRecord(IDS[1]),
         r.FenceBrokerRecord(3),
         r.TopicRecord("u", IDS[0]),
+        r.TopicRecord("v", IDS[0]),
     ):
         with pytest.raises(InvalidRecordError):
             delta.replay(record)

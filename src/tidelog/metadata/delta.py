@@ -88,6 +88,12 @@ class MetadataDelta:
             self.deleted_topics[topic.topic_id] = topic.name
         self.partitions.pop(topic.topic_id, None)
 
+    def _replace(self, record: r.TopicRecord) -> None:
+        """Note that the topic which has this name is deleted, and so are its partitions."""
+        known = self.image.topics_by_id.get(record.topic_id)
+        if known is None or known.name == record.name:  # The image refuses an id that has a different name.
+            self._delete(self.image.topics.get(record.name))
+
     def _create(self, record: r.TopicRecord) -> None:
         self.created_topics[record.topic_id] = record.name
 
@@ -132,8 +138,7 @@ _PARTS = (
 )
 
 _BEFORE: dict[type[Message], Any] = {
-    # The topic that had this name under a different id is deleted, and so are its partitions.
-    r.TopicRecord: lambda delta, record: delta._delete(delta.image.topics.get(record.name)),
+    r.TopicRecord: MetadataDelta._replace,
     r.RemoveTopicRecord: MetadataDelta._remove,
     r.ClearElrRecord: MetadataDelta._clear_elr,
 }
