@@ -111,7 +111,7 @@ class Leadership(Protocol):
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Store a follower's progress from its fetch: all records below `offset`, and its log start."""
+        """Store a follower's progress, as shown by its fetch: its log starts at `log_start_offset` and ends at `offset`."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
         """Whether a follower gets no records for now, because replication is throttled (KIP-73)."""

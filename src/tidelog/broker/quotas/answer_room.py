@@ -29,7 +29,7 @@ it.
 
 
 class AnswerRoom:
-    """The room that is left in one response."""
+    """Counts how many bytes are left for one response."""
 
     __slots__ = ("left_bytes",)
 
