@@ -204,7 +204,7 @@ class SingleLeadership:
         return _NONE
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """Return NONE: the high watermark is always the log end."""
+        """Return NONE: when an epoch begins, the high watermark is the log end."""
         return _NONE
 
     # --- after the operation
