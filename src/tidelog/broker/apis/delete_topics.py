@@ -47,7 +47,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
     answers: list[DeletableTopicResult] = []
 
     def is_left(name: str | None, topic_id: uuid.UUID) -> bool:
-        """Whether the handler answers for the topic: it deletes the topic, or returns its own error. If not, add an error."""
+        """Return True if the handler must decide about the topic. Otherwise add an authorization error, and return False."""
         if (name is None) == (topic_id == NO_TOPIC_ID) or (times[name] if name is not None else ids[topic_id]) > 1:
             return True
         view = None if name is not None else topics.by_id(topic_id)

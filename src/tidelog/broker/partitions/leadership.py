@@ -133,7 +133,7 @@ class Leadership(Protocol):
         """Return the last epoch at or below `epoch` in a log, with its end offset; None if there is none (spec §14)."""
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the leader epoch at the log start. `known` is the epoch that the log has for it, -1 if none."""
+        """Return the leader epoch at the log start. `known` is this epoch as stored in the log, -1 if none is stored."""
 
 
 class SingleLeadership:
@@ -296,7 +296,7 @@ class SingleLeadership:
         return log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the leader epoch at the log start. `known` is the epoch that the log has for it, -1 if none."""
+        """Return the leader epoch at the log start. `known` is this epoch as stored in the log, -1 if none is stored."""
         if known < 0 and log.config.magic > 1 and log.leader_epochs.latest is None and log.log_end_offset <= log.log_start_offset:
             return self.epoch_of(log.topic_partition)
         return known

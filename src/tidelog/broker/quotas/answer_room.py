@@ -47,5 +47,5 @@ class AnswerRoom:
 
 
 def no_room() -> ApiError:
-    """Return the error for an element that does not fit."""
+    """Return the error for an element that is left out because the response is full."""
     return ApiError(ErrorCode.POLICY_VIOLATION, "the response is full: ask for the rest in another request")

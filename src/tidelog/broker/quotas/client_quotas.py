@@ -61,7 +61,7 @@ _EXEMPT: Final = frozenset({FetchRequest.API_KEY, WriteTxnMarkersRequest.API_KEY
 
 
 class Counted(Protocol):
-    """The parts of a request that quotas need."""
+    """The fields and methods of a request that quotas use."""
 
     principal: Principal
     client_id: str | None

@@ -42,7 +42,7 @@ _PIECE = 200
 
 
 class WideRequests:
-    """The slots, and the requests that wait for a slot. Everything runs on the event loop's thread."""
+    """`SLOTS` slots for wide requests, and the requests that wait for a slot. Everything runs on the event loop's thread."""
 
     def __init__(self) -> None:
         self._used = 0
