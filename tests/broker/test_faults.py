@@ -172,7 +172,7 @@ def test_what_can_never_happen_is_refused() -> None:
             (("Prduce", "NETWORK_EXCEPTION"), {}, "this broker does not serve this API"),
             (("Produce", "NETWORK_EXEPTION"), {}, "unknown Kafka error"),
             (("Produce", 4000), {}, "unknown Kafka error"),
-            (("Produce", "NONE"), {}, "a request cannot fail with this error"),
+            (("Produce", "NONE"), {}, "a request cannot fail with a code that means success"),
             (("Produce", 7), {"times": 0}, "times is out of range"),
             (("Heartbeat", 7), {"topic": "t"}, "Heartbeat can only fail as a whole, not for one topic"),
             (("OffsetFetch", 7), {"topic": "t"}, "OffsetFetch can only fail as a whole"),

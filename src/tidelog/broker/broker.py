@@ -209,8 +209,8 @@ class Broker:
 
         `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). If
         the broker has `users`, `user` is one of them (by default the first), and `mechanism` is PLAIN, SCRAM-SHA-256 (the
-        default) or SCRAM-SHA-512. Raises InvalidArgumentError for any other client, user or mechanism, and if the broker was
-        given `listeners`.
+        default) or SCRAM-SHA-512. Raises InvalidArgumentError for any other client, user or mechanism, and if the first of the
+        given `listeners` is not PLAINTEXT.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
             raise InvalidArgumentError("the listeners were given as properties: configure the clients to match")
@@ -338,8 +338,8 @@ class Broker:
 
         `api` and `error` are Kafka's names, such as "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6). If the error is None, the
         connection is closed. A failed request has no effect. With `topic`, only requests that name this topic fail, and only
-        their part for this topic. A restart clears all faults. Raises InvalidArgumentError for an unknown name, and for a `topic`
-        if requests of that API can only fail as a whole.
+        their part for this topic. A restart clears all faults. Raises InvalidArgumentError for an unknown name, for `times` below
+        1, and for a `topic` if requests of that API can only fail as a whole.
         """
         return self.call(lambda running: running.node.faults.add(api, error, topic, times))
 

@@ -159,7 +159,7 @@ class Node(Core):
         return self.topics.forget_deleted(delta)
 
     def has_settings_of(self, broker_id: int) -> bool:
-        """Whether this node changes the settings of a broker. A broker changes only its own settings."""
+        """Whether this node changes the settings of the broker with this id: a broker changes only its own settings."""
         return broker_id == self.node_id
 
     @property

@@ -8,7 +8,7 @@
 | DeleteTopics, CreatePartitions, DeleteRecords | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of a transactional producer, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
-| AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | not served: they need a successful InitProducerId first |
+| AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | not served: no transaction can begin or end |
 
 All other requests are answered as usual, from the state of the folder at startup (`storage.folder.read_only_view`). Clients can
 join groups, but groups are not stored. Offset commits are refused, so consumers must set `enable.auto.commit=false`.

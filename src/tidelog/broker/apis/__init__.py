@@ -1,1 +1,1 @@
-"""The served APIs, one module for each. `dispatch.dispatcher` collects them in a table, from which ApiVersions is answered."""
+"""The served APIs, one module for each. `dispatch.dispatcher` has the table of all of them, which ApiVersions lists."""

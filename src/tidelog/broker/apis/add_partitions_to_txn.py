@@ -43,9 +43,9 @@ _FIRST_BATCHED = 4
 
 
 def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """Check that the client may use the transactional id, or that another broker may send the request. Return the error
-    response, or None if the request is authorized. The handler authorizes topics, because if one topic is denied, the response
-    must give an error for every partition of the transaction.
+    """Check that the client may write to the transactional id or, from version 4 on, that another broker sends the request.
+    Return the error response, or None if the request is authorized. `handle` checks the topics: if one topic is denied, the
+    response must have an error for every partition of the transaction.
     """
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):

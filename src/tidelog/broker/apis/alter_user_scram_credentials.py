@@ -1,9 +1,9 @@
 """AlterUserScramCredentials (51): sets and deletes users' SCRAM credentials (KIP-554). A standalone broker stores them in its
 metadata log.
 
-A client sends the salted password, not the password itself. The broker keeps only two keys derived from the salted password. They
-neither reveal the password nor allow a client to authenticate. In a cluster the request is forwarded to the controllers
-(`peers.forwarded_apis`).
+A client sends the salted password, not the password itself. The broker keeps only two keys derived from the salted password. A
+client cannot authenticate with these keys, but they can be used to test guesses of a weak password. In a cluster the request is
+forwarded to the controllers (`peers.forwarded_apis`).
 
 | refused | with |
 |---|---|

@@ -151,8 +151,8 @@ def _all_served(node: Node, plane: MetadataPlane) -> Iterable[tuple[int, Version
 
 
 def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False, has_consumers: bool = False) -> list[ApiVersion]:
-    """Return the APIs to list, with their versions, sorted by API key. With `is_later`, list all served versions; with
-    `has_consumers`, those of consumer groups (KIP-848).
+    """Return the APIs to list, with their versions, sorted by API key. With `is_later`, list all served versions of every API;
+    with `has_consumers`, all served versions of the APIs for consumer groups (KIP-848).
     """
     last = {} if is_later else LAST_OF_3_9
     if has_consumers:

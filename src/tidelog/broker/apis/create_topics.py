@@ -57,7 +57,7 @@ FIRST_STRICT = 6
 """From this version on clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 WIDE = 16
-"""A response with at least this many topics is encoded on another thread, because each topic has forty properties."""
+"""A response with more topics than this is encoded on another thread, because each topic has forty properties."""
 
 
 _CREATION = unless_cluster(
@@ -120,7 +120,9 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if number % AT_ONCE == AT_ONCE - 1:
             yield None
     if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
-        too_many = ApiError(ErrorCode.POLICY_VIOLATION, f"too many topics and partitions in one request: at most {MAX_SIZE}")
+        too_many = ApiError(
+            ErrorCode.POLICY_VIOLATION, f"too many topics, partitions and properties in one request: at most {MAX_SIZE}"
+        )
         refused = yield from slowly((_refused(name, too_many) for name in times), AT_ONCE)
         yield from discarded(None, times)
         return CreateTopicsResponse(topics=refused)

@@ -1,6 +1,6 @@
 """DeleteTopics (20): deletes topics by name or by id, unless delete.topic.enable=false.
 
-A topic that is named twice, by name, by id or once by each, is not deleted. A topic without a configuration can be deleted.
+A topic that the request names twice, whether by name or by id, is not deleted. A topic without a configuration can be deleted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
     answers: list[DeletableTopicResult] = []
 
     def is_left(name: str | None, topic_id: uuid.UUID) -> bool:
-        """Whether to leave the topic to the handler: the client may delete it, or the handler will return an error for it."""
+        """Return True if the handler must decide about the topic. Otherwise add an authorization error, and return False."""
         if (name is None) == (topic_id == NO_TOPIC_ID) or (times[name] if name is not None else ids[topic_id]) > 1:
             return True
         view = None if name is not None else topics.by_id(topic_id)

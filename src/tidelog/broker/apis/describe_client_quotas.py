@@ -1,7 +1,7 @@
 """DescribeClientQuotas (48): returns the quotas that match a filter, from the metadata (KIP-546).
 
-A filter has one component for each entity type. The component matches the entity with a given name (0), the default entity (1),
-or any entity (2). `strict` excludes entities that also have a type that the filter lacks.
+A filter has at most one component for each entity type. A component matches the entity with a given name (0), the default entity
+(1), or any entity (2). `strict` excludes entities that also have a type that the filter lacks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeCluster (60): returns the cluster's id, brokers and controller (KIP-700).
 
-Endpoint type 1 asks for brokers. Type 2 asks for controllers, and in Kafka only controllers answer such requests. Fenced brokers
-are included on request.
+Endpoint type 1 asks for brokers. Type 2 asks for controllers: only they answer such requests, and a broker returns
+MISMATCHED_ENDPOINT_TYPE, as in Kafka. Fenced brokers are included on request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeGroups (15): returns groups' states and members.
 
-An unknown group, or a group of the new protocol, is reported as Dead, without an error. Metadata, assignments and the protocol
-are returned for stable groups only.
+An unknown group, or a consumer group of the new protocol (KIP-848), is reported as Dead, without an error. Metadata, assignments
+and the protocol are returned for stable groups only.
 """
 
 from __future__ import annotations

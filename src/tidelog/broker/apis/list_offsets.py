@@ -1,7 +1,7 @@
 """ListOffsets (2): returns the offset for a timestamp.
 
 Tiered storage is not supported. While a new leader's high watermark is below the start of its epoch, a consumer that requests
-LATEST, or a time for which no record is found, gets OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207). A
+LATEST, or a time for which no record is found, gets OFFSET_NOT_AVAILABLE, or LEADER_NOT_AVAILABLE before version 5 (KIP-207). A
 follower answers only replica id -2, which debugging tools use. Followers of Kafka 4.2 and later send version 11 even if the
 broker does not announce this version.
 

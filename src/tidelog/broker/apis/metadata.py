@@ -211,7 +211,7 @@ def _refused_topic(name: str) -> MetadataResponseTopic:
 
 
 def cluster_operations(node: Node, request: Request) -> int:
-    """Return a bit for each cluster operation that the client may use; 0 if it may not describe the cluster."""
+    """Return a bit field of the operations that the client may perform on the cluster; 0 if it may not describe the cluster."""
     permissions = node.permissions
     if permissions is not None and not permissions.may_cluster(request, Operation.DESCRIBE):
         return 0

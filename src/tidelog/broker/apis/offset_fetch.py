@@ -99,8 +99,9 @@ def _amending(
     """Return a function that amends a response: for each group it removes topics that the client may not describe, and adds the
     errors for refused topics.
 
-    `whole` are the groups whose offsets were all requested; the topics of other groups have already been checked. `refused` has
-    the errors by group id, and `groups` are added to the response. `of` is the group's id if the request is for one group.
+    `whole` has the groups for which the client requests all topics; the topics of other groups have already been checked.
+    `refused` has the errors by group id, and `groups` are added to the response. `of` is the group's id if the request is for one
+    group.
     """
 
     def amended(group_id: str, topics: Iterable[Any]) -> list[Any]:
@@ -126,8 +127,8 @@ def _amending(
 
 
 def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return the requested topics that the client may describe, and the error responses for the others, as structs of `form`. If
-    `topics` is None (all topics), return None and no errors.
+    """Return the requested topics that the client may describe, and the error responses for the others. `form` has the classes of
+    these responses, for a topic and for a partition. If `topics` is None (all topics), return None and no errors.
     """
     if topics is None:
         return None, []

@@ -5,9 +5,10 @@ is answered once the records are in the log, or on disk if `flush.messages` requ
 once they are committed (`replicas.delayed_produce`), which is the same on a standalone broker. With acks=0 there is no response;
 after an error the connection is closed, because that is the only sign that the producer can notice.
 
-The checks run in Kafka's order. If any partition's records have no readable first batch, the whole request fails. Then a
-partition is refused if it is unknown; the version does not allow the records; acks is invalid; another broker leads it; too few
-replicas are in sync (acks=-1); the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
+The checks run in Kafka's order. If the header of any partition's first batch is corrupt, the whole request fails. Otherwise each
+partition is refused for the first of these reasons: it is unknown; the version does not allow the records; acks is invalid; the
+topic is internal and the client id is not `__admin_client`; another broker leads the partition; too few replicas are in sync
+(acks=-1); the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
 
 | refused | log start offset | message, record errors |
 |---|---|---|
@@ -346,7 +347,7 @@ def _append_verified(
     uncommitted: list[Uncommitted],
     asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append records if the coordinator confirms the partition. `asked`: the coordinator's result, if it was asked."""
+    """Append records if the coordinator confirms the partition. `asked` is its result, None if it was not asked."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None

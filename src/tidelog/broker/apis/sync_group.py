@@ -1,7 +1,8 @@
 """SyncGroup (14): the leader sends the generation's assignments, and each member receives its own.
 
-If the request has a protocol type and name, they must be those of the generation. Followers wait for the leader's assignments,
-which are stored before any response is sent. While groups are being loaded, members get REBALANCE_IN_PROGRESS and then rejoin.
+From version 5 on, the protocol type and name in the request must be those of the generation. Followers wait for the leader's
+assignments, which are stored before any response is sent. While groups are being loaded, members get REBALANCE_IN_PROGRESS and
+then rejoin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides which operations a principal may do. `broker.handling` has the checks that run before the handlers.
+"""Decides which operations a principal may perform. `broker.handling` has the checks that run before the handlers.
 
 | file | |
 |---|---|

@@ -98,7 +98,7 @@ def _code(error: str | int) -> ErrorCode:
             "unknown Kafka error", found=error, expected="the name of an error, such as NOT_LEADER_OR_FOLLOWER"
         ) from None
     if code == ErrorCode.NONE:
-        raise InvalidArgumentError("a request cannot fail with this error", found=code.name)
+        raise InvalidArgumentError("a request cannot fail with a code that means success", found=code.name)
     return code
 
 

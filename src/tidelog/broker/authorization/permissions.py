@@ -78,8 +78,8 @@ class Permissions:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether the request's principal may do an operation on the resource with this name. `count` is how often the request
-        names the resource, for the log.
+        """Whether the request's principal may perform an operation on the resource with this name. `count` is how often the
+        request names the resource, for the log.
         """
         decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
         if decision.is_allowed:
@@ -95,17 +95,17 @@ class Permissions:
         return logger.isEnabledFor(logging.DEBUG)
 
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
-        """Whether the request's principal may do an operation on the cluster."""
+        """Whether the request's principal may perform an operation on the cluster."""
         return self.may(request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=log_denied)
 
     def may_any(self, request: Request, operation: Operation, kind: ResourceType) -> bool:
-        """Whether the request's principal may do an operation on at least one possible resource of this type."""
+        """Whether the request's principal may perform an operation on at least one possible resource of this type."""
         return self.may(request, operation, kind, NOWHERE, log_denied=False, count=0) or self.authorizer.may_any(
             request.principal, _host(request), operation, kind
         )
 
     def operations(self, request: Request, kind: ResourceType, name: str) -> int:
-        """Return a bit field of the operations that the request's principal may do on a resource."""
+        """Return a bit field of the operations that the request's principal may perform on a resource."""
         return self.authorizer.operations(request.principal, _host(request), kind, name)
 
 

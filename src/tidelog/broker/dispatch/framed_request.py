@@ -1,4 +1,4 @@
-"""A request in progress, as the dispatcher and the authentication use it before the handler runs."""
+"""A request in progress, with the fields and methods that the dispatcher and the authentication need before the handler runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class FramedRequest(Request, Protocol):
-    """A request with its frame, and with fields of the header of the connection's last request."""
+    """A request and its frame. Some fields keep header values of the connection's last request, so that equal ones are not parsed
+    again.
+    """
 
     served: ServedApi | None
     """The API and version of the last request; None before the first request."""

@@ -82,8 +82,8 @@ class ServedApi:
         return chunks
 
     def throttle(self, request: Counted, response: Message | None) -> None:
-        """Count a request against its client's quotas if its response is encoded on another thread, or if there is no response
-        (None).
+        """Count a request against its client's quotas. Call this instead of `finish` if another thread encodes the response, or
+        if there is no response (None).
         """
         if self.quotas.is_active:
             self.quotas.throttle(request, response)

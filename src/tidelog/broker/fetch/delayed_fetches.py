@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | `appended(key)` | to be called when a log's end, high watermark or start moves, or the log is removed; costs one look-up |
-| `watch(keys, callback, at_end)` | calls `callback(key)` after each `appended` of one of the keys, until `cancel` |
+| `watch(keys, callback, at_end)` | after `appended(key)` for one of the keys, calls `callback(key)`, until `cancel` |
 | `end()` | calls each watch's `at_end` when the broker shuts down |
 
 Callbacks run in the next round of the loop, not inside `appended`. The producer thus gets its response first, and a request

@@ -1,4 +1,4 @@
-"""Down-conversion for clients that know only older message formats, with the same layout as Kafka 3.9.1 (KIP-31, KIP-283).
+"""Down-conversion for clients that know only older message formats (KIP-31, KIP-283). The layout of the result is Kafka 3.9.1's.
 
 | fetch version | knows formats up to |
 |---|---|

@@ -1,13 +1,14 @@
 """One fetch request in progress: read, wait, read again, convert, respond.
 
-| condition for an immediate response | |
-|---|---|
-| `min_bytes` are available, or `max_wait_ms` is 0 | |
-| none of its partitions exists | if at least one exists, the fetch waits |
-| a read met an error, a log divergence, or a preferred replica | |
+A fetch is answered at once if `min_bytes` are available, if `max_wait_ms` is 0, or in these cases:
 
-Otherwise the fetch waits (`delayed_fetches`) until `min_bytes` are available. It does not wait, or stops waiting, if one of its
-offsets is in an older segment than the log's end or above that end. The same applies if a log is removed or may no longer be
+| case | |
+|---|---|
+| no partition of the fetch exists and may be read | one such partition is enough to wait |
+| a partition has an error, a diverging epoch, or a preferred replica | |
+
+Otherwise the fetch waits (`delayed_fetches`) until `min_bytes` are available. It does not wait, or stops waiting, if a fetch
+offset is above the log end or in an older segment than the log end. The same applies if a log is removed or may no longer be
 read. After `max_wait_ms` the response has the records that exist. After a wait all partitions are read again.
 
 No other connection has to wait: another thread reads bytes that are not in memory and converts large numbers of records. Many
@@ -340,7 +341,7 @@ class Fetch:
         return min(end.relative_position - place.relative_position, self._partitions[index].max_bytes)
 
     def _on_time(self) -> None:
-        """Answer with the records that exist now, because `max_wait_ms` has passed."""
+        """Stop waiting, and answer with the records that exist now."""
         self._stop_waiting()
         self._since_ns += perf_counter_ns()
         self._is_final = True

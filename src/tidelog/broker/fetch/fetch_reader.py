@@ -238,7 +238,7 @@ def error_answer(wanted: FetchedPartition, code: int) -> PartitionData:
 
 
 def _read_elsewhere(wanted: FetchedPartition, log: PartitionLog, broker_id: int) -> PartitionRead:
-    """Return a partition's result without records that directs the consumer to another replica."""
+    """Return a partition's result that has no records and directs the consumer to another replica."""
     answer = PartitionData(wanted.name[1], _NO_ERROR, log.high_watermark, log.watermarks.last_stable_offset, log.log_start_offset)
     answer.aborted_transactions = None
     answer.records = b""

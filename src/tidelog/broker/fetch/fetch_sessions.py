@@ -12,10 +12,12 @@ partition that returned records moves to the end of the session's order, so that
 
 If the cache is full, a session unused for two minutes is evicted. If there is no such session, the smallest session created more
 than two minutes ago is evicted, provided that the new one has more partitions. The cache has room for
-`max.incremental.fetch.session.cache.slots` sessions. Unlike in Kafka, the total number of partitions in sessions is limited, too.
-A client that gets no session is still served, by full requests.
+`max.incremental.fetch.session.cache.slots` sessions. A follower's session may also replace a consumer's session of any age and
+size; a consumer's session replaces a follower's only after two minutes without use. A client that gets no session sends full
+requests.
 
-Everything runs on the event loop's thread. The rules are Kafka 3.9's, except that Kafka divides the sessions into eight shards.
+The rules are Kafka 3.9's, with two differences: Kafka divides the sessions into eight shards, and only Tidelog limits the total
+number of partitions in sessions (`MAX_CACHED_PARTITIONS`). Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations

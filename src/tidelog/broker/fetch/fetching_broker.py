@@ -1,4 +1,4 @@
-"""The interface of the broker that fetches use: the parts that read, wait and count. The node implements it."""
+"""The broker's interface for fetches: the parts that read, wait and count. The node implements it."""
 
 from __future__ import annotations
 

@@ -71,19 +71,19 @@ class Asker:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether the request's sender may do an operation on the resource with this name. `count` is how often the
-        request names it, for the log.
+        """Whether the request's sender may perform an operation on the resource with this name. `count` is how often the request
+        names it, for the log.
         """
         return self.permissions.may(
             self.request, operation, kind, name, log_denied=log_denied, log_allowed=log_allowed, count=count
         )
 
     def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
-        """Whether the request's sender may do an operation on the cluster."""
+        """Whether the request's sender may perform an operation on the cluster."""
         return self.permissions.may_cluster(self.request, operation, log_denied=log_denied)
 
     def may_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether the request's sender may do an operation on at least one possible resource of this type."""
+        """Whether the request's sender may perform an operation on at least one possible resource of this type."""
         return self.permissions.may_any(self.request, operation, kind)
 
     def code(self, kind: ResourceType) -> ErrorCode:
@@ -208,7 +208,7 @@ def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapp
 
 
 def may_each(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> bool:
-    """Whether a request's sender may do an operation on each of these resources. Nothing is logged here: either the access
+    """Whether a request's sender may perform an operation on each of these resources. Nothing is logged here: either the access
     check of the decoded request logs the result, or `note_allowed` does.
     """
     permissions = node.permissions
@@ -225,7 +225,7 @@ def note_allowed(node: Node, request: Request, operation: Operation, kind: Resou
 
 
 def allows(node: Node, request: Request, *rights: tuple[Operation, ResourceType, Iterable[str]]) -> bool:
-    """Whether a request's sender may do these operations on these resources. Only a positive result is logged (see
+    """Whether a request's sender may perform these operations on these resources. Only a positive result is logged (see
     `may_each`).
     """
     if node.permissions is None:
@@ -238,7 +238,9 @@ def allows(node: Node, request: Request, *rights: tuple[Operation, ResourceType,
 
 
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """Return a bit field of the operations that a request's sender may do on a resource; all operations without an authorizer."""
+    """Return a bit field of the operations that a request's sender may perform on a resource; all operations without an
+    authorizer.
+    """
     permissions = node.permissions
     return ALL_OPERATIONS[kind] if permissions is None else permissions.operations(request, kind, name)
 
@@ -271,7 +273,7 @@ def first(*accesses: Access) -> Access:
 
 
 def unless_cluster(operation: Operation, access: Access) -> Access:
-    """Return an `Access` that is skipped if the request's sender may do `operation` on the cluster."""
+    """Return an `Access` that is skipped if the request's sender may perform `operation` on the cluster."""
     inner = access.gate
     assert inner is not None
 

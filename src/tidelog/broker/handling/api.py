@@ -48,7 +48,7 @@ Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
 
 class Api(NamedTuple):
-    """One API that the broker can serve. The class `request` has its API key."""
+    """One API that the broker can serve. Its API key is `request.API_KEY`."""
 
     request: type[Message]
     response: type[Message]

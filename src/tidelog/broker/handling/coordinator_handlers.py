@@ -164,8 +164,8 @@ def _at_once(step: Callable[[], T]) -> T:
 
 
 def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call, step: Callable[[], Any]) -> Work:
-    """Run `work`, beginning with `step`, with each step run by `call`. Add to `uncommitted` the partitions whose uncommitted
-    records the work has read or written.
+    """Run `work`, starting with `step`; `call` runs each step. Add to `uncommitted` the partitions whose uncommitted records the
+    work has read or written.
     """
     while True:
         log.uncommitted.clear()

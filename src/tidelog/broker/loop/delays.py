@@ -85,7 +85,7 @@ class Delays:
             self._tick(is_slice=True)
 
     def _tick(self, *, is_slice: bool) -> int:
-        """Run the calls that are due, in slices: ten thousand sessions may end at the same moment."""
+        """Run the calls that are due. With `is_slice`, run some milliseconds of them: thousands of sessions may end together."""
         ran = self._scheduler.tick(is_slice=is_slice)
         self._arm()
         return ran

@@ -1,5 +1,5 @@
-"""Interfaces of the event loop for the broker: delayed calls, and work on other threads. `loop.event_loop` implements them with
-asyncio.
+"""The interfaces through which the broker uses its event loop: delayed calls, and work on other threads. `loop.event_loop`
+implements them with asyncio.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 |---|---|
 | in memory, and no other connection is active | on the event loop: no client is delayed, and a thread would take longer |
 | in memory, and other connections are active | by one of `WARM` threads, at most 1 MiB at a time in turn |
-| on disk | by one of `COLD` threads, after reading it; the disk also reads ahead what the client will request next |
+| on disk | by one of `COLD` threads, which first reads it, and lets the kernel read ahead the bytes that follow |
 
 With TLS the event loop encrypts and sends; the threads only read from the disk first.
 
@@ -73,8 +73,8 @@ class BulkSender:
             cast("Done", done)(sent, error)
 
     def close(self, at_most_s: float) -> bool:
-        """End the threads. Return whether all have ended within that time. If so, `done` is called for calls that had not
-        begun.
+        """End the threads. Return whether all have ended within `at_most_s` seconds. If so, `done` gets ECANCELED for each call
+        that had not begun.
         """
         pool, self._pool = self._pool, None
         if pool is None:

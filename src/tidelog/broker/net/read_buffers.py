@@ -44,7 +44,7 @@ class ReadBuffers:
         self.used_bytes = 0
         """The number of received bytes of unfinished large requests."""
         self.beyond: object | None = None
-        """Connections that may continue although the limit is reached."""
+        """The connection that may continue although the limit is reached; None if there is none."""
         self._free: dict[int, list[memoryview]] = {}
         self._kept_bytes = 0
         self._was_used = False

@@ -98,7 +98,7 @@ class TlsSocket:
     # --- the handshake
 
     def step(self) -> str | None:
-        """Continue the handshake. Return None when it is done; otherwise return "read" or "write", for which the handshake waits.
+        """Continue the handshake. Return None when it is done; otherwise return what the handshake waits for, "read" or "write".
         Raises OSError, TidelogError.
         """
         tls = self._tls

@@ -1,14 +1,14 @@
 """Decides which connection moves many bytes next. It is fair, regardless of the order in which the system reports ready sockets.
 
 A connection takes a turn to receive a part of a large request (and to answer the request if it is complete), or to send more of a
-large response. A turn moves 2 MiB at most. One round of the loop moves at most `ROUND_BYTES`, so that small requests are answered
-in between.
+large response. A turn moves 2 MiB at most. Once a round of the loop has moved `ROUND_BYTES`, no further turn begins in it, so
+that small requests are answered in between.
 
 | condition | a connection that needs a turn |
 |---|---|
 | the round has room, and no connection waits or has just waited | takes the turn at once |
 | otherwise | waits behind all connections that already wait |
-| the connection has just used a turn for which it had waited | waits for its next turn immediately |
+| the connection has just used a turn for which it had waited | joins the queue again at once |
 
 Waiting connections are called first in the next round. So no connection has a second turn while another waits for its first.
 Without the queue the loop would serve the first sockets of its list in every round, and would never serve the others.
@@ -22,7 +22,7 @@ from time import monotonic, perf_counter
 from typing import Final
 
 ROUND_BYTES: Final = 1024 * 1024
-"""The most bytes that all connections together move in one round of the loop: some milliseconds."""
+"""Once all connections together have moved this many bytes in a round of the loop, no further turn begins in it."""
 
 ROUND_S: Final = 0.001
 """The same limit in seconds, for turns that move few bytes each."""

@@ -1,12 +1,13 @@
 """A budget for the memory of unread responses, over all connections.
 
-| | |
+Bytes that sockets have not taken and bytes that pending fetches have read are counted, except those of mapped files.
+
+| at least this much is used | what happens |
 |---|---|
-| counted | bytes that sockets have not taken, and bytes that pending fetches have read; mapped files do not count |
-| less than `MAX_BYTES` are used | nothing happens |
-| `MAX_BYTES` or more are used | fetches are limited: each response still has its first batch |
-| more than half is used, at each sweep | connections that read nothing for `STALLED_S` are closed, largest first, down to half |
-| more is added beyond the limit | the same within `LOOK_S`; beyond twice the limit, after `URGENT_S` without a read |
+| half of the budget | at each sweep, connections that read nothing for `STALLED_S` are closed, largest first, down to half |
+| the budget (`MAX_BYTES`) | the same is done when bytes are added, at most once per `LOOK_S` |
+| | fetches are limited: each response still has its first batch |
+| twice the budget | the same is done after `URGENT_S` instead of `STALLED_S` without a read |
 
 So after 10 to 20 s, clients that do not read leave half of the budget to the others. Responses that cannot be limited (Metadata,
 DescribeConfigs) may take more than twice the budget for a second or two.

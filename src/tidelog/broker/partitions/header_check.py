@@ -3,8 +3,8 @@
 | records | result |
 |---|---|
 | one whole non-transactional v2 batch, in a codec that the request's version allows | accepted without a further check |
-| no readable first batch | CORRUPT_MESSAGE for the whole request, as in Kafka |
-| a different format, several batches, zstd in an old version | an error code, in versions that require format v2 |
+| a first batch with an impossible length or format | CORRUPT_MESSAGE for the whole request, as in Kafka |
+| no whole batch, several batches, a different format, zstd in an old version | an error, in versions that require format v2 |
 | transactional | must be verified with the coordinator, unless the transaction is open in the log |
 
 Only `is_of_open_transaction` uses the log: it reads the state of producers.
@@ -114,7 +114,9 @@ def check_produced(records: Bytes, version: int) -> HeaderCheck:
 
 
 def check_headers(records: Bytes, version: int) -> HeaderCheck:
-    """Check a partition's records by their batch headers. Raises CorruptBatchError if there is no readable batch."""
+    """Check a partition's records by their batch headers. Raises CorruptBatchError if the first header has an impossible length
+    or format.
+    """
     end = _batch_end(records, 0)
     if end is None:
         return USUAL if version < FIRST_V2 else HeaderCheck(ErrorCode.INVALID_RECORD)

@@ -111,7 +111,7 @@ class Leadership(Protocol):
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Store a follower's progress from its fetch: all records below `offset`, and its log start."""
+        """Store a follower's progress, as shown by its fetch: its log starts at `log_start_offset` and ends at `offset`."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
         """Whether a follower gets no records for now, because replication is throttled (KIP-73)."""
@@ -133,7 +133,7 @@ class Leadership(Protocol):
         """Return the last epoch at or below `epoch` in a log, with its end offset; None if there is none (spec §14)."""
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the leader epoch at the log start. `known` is the epoch that the log has for it, -1 if none."""
+        """Return the leader epoch at the log start. `known` is this epoch as stored in the log, -1 if none is stored."""
 
 
 class SingleLeadership:
@@ -204,7 +204,7 @@ class SingleLeadership:
         return _NONE
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """Return NONE: the high watermark is always the log end."""
+        """Return NONE: when an epoch begins, the high watermark is the log end."""
         return _NONE
 
     # --- after the operation
@@ -296,7 +296,7 @@ class SingleLeadership:
         return log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the leader epoch at the log start. `known` is the epoch that the log has for it, -1 if none."""
+        """Return the leader epoch at the log start. `known` is this epoch as stored in the log, -1 if none is stored."""
         if known < 0 and log.config.magic > 1 and log.leader_epochs.latest is None and log.log_end_offset <= log.log_start_offset:
             return self.epoch_of(log.topic_partition)
         return known

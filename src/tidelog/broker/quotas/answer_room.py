@@ -29,7 +29,7 @@ it.
 
 
 class AnswerRoom:
-    """The room that is left in one response."""
+    """Counts how many bytes are left for one response."""
 
     __slots__ = ("left_bytes",)
 
@@ -47,5 +47,5 @@ class AnswerRoom:
 
 
 def no_room() -> ApiError:
-    """Return the error for an element that does not fit."""
+    """Return the error for an element that is left out because the response is full."""
     return ApiError(ErrorCode.POLICY_VIOLATION, "the response is full: ask for the rest in another request")

@@ -61,7 +61,7 @@ _EXEMPT: Final = frozenset({FetchRequest.API_KEY, WriteTxnMarkersRequest.API_KEY
 
 
 class Counted(Protocol):
-    """The parts of a request that quotas need."""
+    """The fields and methods of a request that quotas use."""
 
     principal: Principal
     client_id: str | None
@@ -102,7 +102,7 @@ class _Counters(Generic[T]):
         return counter
 
     def _sweep(self, now_ms: int) -> None:
-        """Drop idle counters, starting with the least recently used, until one is not idle."""
+        """Drop counters, the least recently used first, until one is not idle and there are fewer than `MAX_COUNTERS`."""
         self._swept_ms = now_ms
         found = self._found
         while found:

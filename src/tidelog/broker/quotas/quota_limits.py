@@ -27,7 +27,7 @@ IP: Final = "ip"
 
 
 class Part(Enum):
-    """Replaces a name if the quota's entity lacks this part, or has the default entity as this part."""
+    """Used in place of a user or client id: ABSENT if the quota's entity has none, DEFAULT if it names the default."""
 
     ABSENT = 0
     DEFAULT = 1

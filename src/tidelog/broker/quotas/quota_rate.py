@@ -76,8 +76,8 @@ class QuotaRate:
 
 
 class TokenBucket:
-    """Tokens accumulate at the limit's rate, up to the amount for a number of windows. A client that overdraws is throttled until
-    the balance is not negative.
+    """Tokens accumulate at the limit's rate, at most as many as `windows` windows yield. A client that overdraws is throttled
+    until the balance is not negative.
     """
 
     __slots__ = ("_seconds", "_tokens", "_updated_ms")

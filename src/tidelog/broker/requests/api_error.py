@@ -46,7 +46,7 @@ def too_many_changes() -> ApiError:
 
 
 def check_size(records: int) -> None:
-    """Raise ApiError if a request would write too many metadata records."""
+    """Raise ApiError if a request would write more than `MAX_CHANGED` metadata records."""
     if records > MAX_CHANGED:
         raise too_many_changes()
 

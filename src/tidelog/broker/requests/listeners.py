@@ -171,7 +171,7 @@ def _listener(name: str, host: str, port: int, advertised: tuple[str, int] | Non
         raise InvalidArgumentError(
             f"clients cannot connect to {client_host}",
             found=f"listener {name}",
-            expected="advertised.listeners with a name",
+            expected="a host name or address in advertised.listeners",
         )
     return Listener(name, host, port, client_host or socket.getfqdn(), client_port)
 
@@ -213,7 +213,7 @@ def _check_plain(name: str, protocols: Mapping[str, str]) -> None:
 def _port(name: str, value: PropertyValue) -> int:
     text = str(value).strip()
     if not (text.isascii() and text.isdigit()) or int(text) > MAX_PORT:
-        raise InvalidArgumentError(f"{name or 'advertised.port'} must be a port", found=repr(value), expected="0 to 65535")
+        raise InvalidArgumentError(f"{name or 'advertised.port'} is not a port number", found=repr(value), expected="0 to 65535")
     return int(text)
 
 

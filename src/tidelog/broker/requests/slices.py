@@ -15,18 +15,18 @@ later::
 
 | rule | why |
 |---|---|
-| after a `yield`, repeat earlier look-ups | a topic may have been deleted, a log have grown, a client have disconnected |
-| make a change that must be atomic between two `yield`s | nothing else runs on the loop there |
+| after a `yield`, repeat earlier look-ups | a topic may be gone, a log may have grown, a client may have disconnected |
+| do not `yield` in the middle of an atomic change | other requests run at each `yield`, and only there |
 | yield after each element, or after every 16 | a `yield` costs a tenth of a microsecond; work on one element is never split |
 | copy the request's record bytes before a `yield` | the connection reuses that memory |
 | pass all data to the call in `Elsewhere`, which must not touch the node's state | another thread runs the call |
 | expect that the client may have disconnected | the work still runs to its end, because a change may be half done |
 
-Unfinished requests take turns, one slice per round of the loop. So many requests together take no more of a round than a single
-one. A first slice is short if other requests are waiting. A round is full once its requests together have taken the time of one
-slice. In a full round, new requests only run up to their first `yield`, and only the smallest requests are decoded. So a thousand
-large requests that arrive at the same moment do not put a thousand first slices into one round. Everything runs on the event
-loop's thread.
+Unfinished requests take turns, one slice per round of the loop. Therefore all of them together take no more of a round than a
+single one. A first slice is short if other requests are waiting. A round is full once its requests together have taken the time
+of one slice. In a full round, new requests only run up to their first `yield`, and only the smallest requests are decoded. If a
+thousand large requests arrive at the same moment, their first slices are therefore spread over many rounds. Everything runs on
+the event loop's thread.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ class _Sliced:
         self._when_over, slices.when_over = slices.when_over, None
 
     def over(self) -> None:
-        """Note that the request's work has ended or failed. The heavy thread may still be encoding its response."""
+        """Note that the request's work has ended or failed. The thread for heavy work may still be encoding the response."""
         when_over, self._when_over = self._when_over, None
         if when_over is not None:
             self._slices._heavy.run(_nothing, lambda _: when_over())
@@ -393,7 +393,7 @@ class _Sliced:
 
 
 async def in_slices(work: Generator[None, None, T]) -> T:
-    """Run a generator that no client requested in slices on the event loop. Return its result, or raise its exception."""
+    """Run a generator in slices on the event loop, for work without a request. Return its result, or raise its exception."""
     until = perf_counter() + SLICE_S
     while True:
         try:

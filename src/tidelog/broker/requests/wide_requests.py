@@ -42,7 +42,7 @@ _PIECE = 200
 
 
 class WideRequests:
-    """The slots, and the requests that wait for a slot. Everything runs on the event loop's thread."""
+    """`SLOTS` slots for wide requests, and the requests that wait for a slot. Everything runs on the event loop's thread."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -77,7 +77,7 @@ class WideRequests:
             self.close()
 
     def close(self) -> None:
-        """Turn the garbage collector on again, because the program may outlive a broker that stops in the middle of a request."""
+        """Turn the garbage collector on again. A broker that stops calls this, too, because the program may outlive it."""
         if self._has_stopped_collector:
             self._has_stopped_collector = False
             self.before_collecting()
