@@ -14,7 +14,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.interop.gate import first_of
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.members import TidelogMember
@@ -107,7 +107,7 @@ def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0})
 
     def theirs() -> dict[str, set[object]]:
-        topics = admin.list_topics(timeout=PATIENCE_S).topics
+        topics = metadata(admin).topics
         return {
             name: {(p.id, p.leader, tuple(p.replicas), tuple(p.isrs)) for p in topic.partitions.values()}
             for name, topic in topics.items()
@@ -203,7 +203,7 @@ def test_a_member_whose_disk_was_replaced(cluster: KafkaCluster, tmp_path: Path)
         make_topics(cluster.brokers[1].bootstrap, [NewTopic(name, len(assignment), replica_assignment=list(assignment))])
 
     def leaders_and_replicas() -> list[tuple[int, list[int], list[int]]]:
-        found = admin.list_topics(timeout=PATIENCE_S).topics
+        found = metadata(admin).topics
         return [(p.leader, p.replicas, sorted(p.isrs)) for name in topics for p in found[name].partitions.values()]
 
     async def assigned_to(folder: uuid.UUID | None) -> None:
