@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -156,11 +157,19 @@ def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Pat
     asyncio.run(go())
 
 
-def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker waits, as the other may just have ended, and ends with that reason once its time is up."""
+    taken = "another broker with node.id=1 is running"
+
     async def go() -> None:
-        async with plane_of(cluster, tmp_path, node_id=1, initial_broker_registration_timeout_ms="2000") as plane:
-            with pytest.raises(BrokerUnreachableError, match=r"another broker with node\.id=1 is running"):
-                await unfenced(plane)
+        async with plane_of(
+            cluster, tmp_path, node_id=1, initial_broker_registration_timeout_ms=str(2_000 * PATIENCE_S)
+        ) as plane:
+            plane.start()
+            await until(plane, lambda: taken in plane.lifecycle.waits_for)
+            monkeypatch.setattr("tidelog.broker.cluster.kraft.broker_lifecycle.monotonic", lambda: float("inf"))
+            with pytest.raises(BrokerUnreachableError, match=re.escape(taken)):
+                await until(plane, plane.lifecycle.caught_up.done)
 
     asyncio.run(go())
 
