@@ -26,15 +26,15 @@ for sent in (b"", b"\\0\\0\\0\\7garbage"):
         one.sendall(sent)
 for attempt in range(2):
     producer = Producer({**common, "transactional.id": "t"})
-    producer.init_transactions(60)
+    producer.init_transactions(120)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         producer.produce("orders", b"x")
-        producer.flush(60)
-        end(60)
+        producer.flush(120)
+        end(120)
     consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
-    assert consumer.consume(1, 60)
+    assert consumer.consume(1, 120)
     consumer.close()
 """
 

@@ -52,7 +52,12 @@ LISTENERS = {
     "BOTH": "SASL_SSL",
     "MBOTH": "SASL_SSL",
     "SHORT": "SASL_PLAINTEXT",
+    "LONG": "SASL_PLAINTEXT",
 }
+
+
+LONG_S = 3600
+"""No session ends sooner but those of SHORT."""
 
 
 class Secured:
@@ -72,7 +77,11 @@ class Secured:
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.short.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.short.connections.max.reauth.ms": "3000",
-            **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": users for name in ("SASL", "BOTH", "MBOTH", "SHORT")},
+            "listener.name.long.connections.max.reauth.ms": str(1000 * LONG_S),
+            **{
+                f"listener.name.{name.lower()}.plain.sasl.jaas.config": users
+                for name in ("SASL", "BOTH", "MBOTH", "SHORT", "LONG")
+            },
         }
         self.broker = tidelog.Broker(folder, **given)
         self.broker.start()
@@ -212,13 +221,18 @@ def test_what_does_not_fit(secured: Secured) -> None:
             client.topics()
 
 
-def test_a_session_is_renewed_or_ends(secured: Secured) -> None:
-    with tidelog.connect(secured.at("SHORT"), **sasl()) as client, client.cluster.connection_to_any() as held:
+def test_a_session_is_renewed(secured: Secured) -> None:
+    with tidelog.connect(secured.at("LONG"), **sasl()) as client, client.cluster.connection_to_any() as held:
         due = held._renewal_s
-        assert due < time.monotonic() + 3
+        assert due < time.monotonic() + LONG_S
         held._renewal_s = 0.0
         held.ask(MetadataRequest(), 1, MetadataResponse)
         assert due < held._renewal_s < float("inf")
+
+
+def test_a_session_that_is_not_renewed_ends(secured: Secured) -> None:
+    with tidelog.connect(secured.at("SHORT"), **sasl()) as client, client.cluster.connection_to_any() as held:
+        assert held._renewal_s < float("inf")
         held._renewal_s = float("inf")
         until = time.monotonic() + PATIENCE_S
         with pytest.raises(BrokerUnreachableError):
@@ -268,15 +282,15 @@ def test_a_channel_is_secured(secured: Secured, monkeypatch: pytest.MonkeyPatch)
             answers = await asyncio.gather(*(channel.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
             assert all("events" in [one.name for one in answer.topics] for answer in answers)
             channel.close()
-        short = reached(secured, "SHORT", sasl())
+        renewed = reached(secured, "LONG", sasl())
         for _ in range(3):
-            await asyncio.gather(*(short.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
-            due, short._renewal_s = short._renewal_s, 0.0
-            held = short._connection
-            await asyncio.gather(*(short.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
-            assert due < short._renewal_s < float("inf")
-            assert short._connection is held, "the same connection goes on"
-        short.close()
+            await asyncio.gather(*(renewed.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
+            due, renewed._renewal_s = renewed._renewal_s, 0.0
+            held = renewed._connection
+            await asyncio.gather(*(renewed.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
+            assert due < renewed._renewal_s < float("inf")
+            assert renewed._connection is held, "the same connection goes on"
+        renewed.close()
 
     asyncio.run(ask())
 

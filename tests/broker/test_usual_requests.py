@@ -23,6 +23,7 @@ from tests.broker.groups.offset_requests import Offset, commit
 from tests.broker.raw import RawClient
 from tests.examples import examples
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import batch
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
@@ -49,9 +50,6 @@ from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-SETTLED_S = 20
-"""Far longer than a request takes on a loaded machine."""
 
 NOW_MS = 1_700_000_000_000
 LAST = 77
@@ -311,7 +309,7 @@ def test_both_ways_answer_and_change_the_same(sides: tuple[Side, Side], seed: in
         assert short.answers([frame]) == long.answers([frame]), frame
         # What nobody is answered (acks=0, a connection that was closed meanwhile) may be done a little later.
         with suppress(TimeoutError):
-            wait_until(lambda: short.state() == long.state(), "both to have done the same", SETTLED_S)
+            wait_until(lambda: short.state() == long.state(), "both to have done the same", PATIENCE_S)
     assert short.state() == long.state()
 
 

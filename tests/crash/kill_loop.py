@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from tests.crash.history import Writer, check_time_search, numbers_of, read_all
+from tests.patience import PATIENCE_S
 from tidelog.clock import SystemClock
 from tidelog.storage.log_manager import LogManager
 
@@ -118,7 +119,7 @@ def _one_round(folder: Path, rng: random.Random, numbers: list[int]) -> tuple[bo
             os._exit(code)
     os.close(writing)
     wanted = rng.choice((None, rng.randint(1, 60), rng.randint(1, 300)))
-    deadline = time.monotonic() + (rng.random() * 0.08 if wanted is None else 30)
+    deadline = time.monotonic() + (rng.random() * 0.08 if wanted is None else PATIENCE_S)
     data = b""
     while True:
         ready, _, _ = select.select([reading], [], [], max(0, deadline - time.monotonic()))

@@ -17,6 +17,7 @@ from tests.cli.conftest import run_ok
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import alter_topic, consume, offset_for_time
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog import FoundOffset, NewRecord, NotFound
 from tidelog.clock import SystemClock
 from tidelog.errors import (
@@ -160,7 +161,7 @@ def test_kafka_s_none_hides_nothing(broker: Kafka391) -> None:
         first_segment_end = min(int(path.stem) for path in broker.partition_folder("hidden").glob("*.log") if int(path.stem) > 0)
         start = first_segment_end - 1
         assert times[start] == 3
-        broker.admin.delete_records([TopicPartition("hidden", 0, start)])[TopicPartition("hidden", 0)].result(30)
+        broker.admin.delete_records([TopicPartition("hidden", 0, start)])[TopicPartition("hidden", 0)].result(PATIENCE_S)
         later = [r for r in range(start, 1_201) if r == 1_200 or times[r] == 100_000]
         found = [record.offset for record in client.read("hidden", from_time=DAY + 50_000)]
         assert found == later
@@ -174,7 +175,7 @@ def test_transactions(broker: Kafka391) -> None:
     broker.create_topic("transacted")
     config: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0}
     producer = Producer(config | {"transactional.id": "t-1", "transaction.timeout.ms": 600_000})
-    producer.init_transactions(60)
+    producer.init_transactions(PATIENCE_S)
     rng = random.Random(3)
     other = Producer(config)
     for number in range(12):
@@ -213,7 +214,7 @@ def test_deleted_while_it_is_read(broker: Kafka391) -> None:
         client.produce_many("deleted", [NewRecord(b"x" * 1_000, timestamp=DAY) for _ in range(5_000)], batch_bytes=10_000)
         reader = client.read("deleted")
         next(reader)
-        broker.admin.delete_records([TopicPartition("deleted", 0, 4_900)])[TopicPartition("deleted", 0)].result(30)
+        broker.admin.delete_records([TopicPartition("deleted", 0, 4_900)])[TopicPartition("deleted", 0)].result(PATIENCE_S)
         with pytest.raises(OffsetOutOfRangeError):
             list(reader)
         assert len(list(client.read("deleted"))) == 100

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from tests.broker.eos.copying import Copying
 from tests.broker.produce_helpers import message_set, produce_request, some_records
 from tests.broker.raw import RawClient
 from tests.interop.test_exactly_once import java_copier
+from tests.kafka.clients import metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.java_tools import run_tool
@@ -55,14 +56,6 @@ OURS = (1, 2)
 THEIRS = 5
 
 
-def brokers_seen(admin: AdminClient) -> set[int]:
-    """Return the ids of the brokers; none where the one that is asked does not serve yet."""
-    try:
-        return set(admin.list_topics(timeout=5).brokers)
-    except KafkaException:
-        return set()
-
-
 class Members:
     """A cluster, and how its tools are run."""
 
@@ -85,7 +78,7 @@ class Members:
     def wait(self, wanted: set[int]) -> None:
         for bootstrap in self.bootstraps:
             admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-            wait_until(lambda admin=admin: wanted == brokers_seen(admin), "all brokers")  # type: ignore[misc]
+            wait_until(lambda admin=admin: wanted == set(metadata(admin).brokers), "all brokers")  # type: ignore[misc]
 
     def stop(self) -> None:
         for process in self.processes:

@@ -19,6 +19,7 @@ from demo.cluster_nodes import Node, brokers
 from tests.broker.eos.copying import GROUP, Copying, Launch, python_copier
 from tests.examples import IS_SOAK
 from tests.interop.test_exactly_once import java_copier
+from tests.kafka.clients import metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
@@ -75,7 +76,7 @@ class Coordinators:
     def _leaders(self, topic: str) -> list[int]:
         living = [node for node in self._nodes.values() if node is not self._away]
         admin = AdminClient({"bootstrap.servers": ",".join(node.bootstrap for node in living), "log_level": 0})
-        found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        found = metadata(admin, topic).topics[topic].partitions
         return [found[number].leader for number in range(PARTITIONS)]
 
 

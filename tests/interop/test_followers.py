@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -49,7 +49,7 @@ class Cluster:
 
     def wait(self, topic: str, condition: Callable[[int, list[int]], bool]) -> None:
         def is_so() -> bool:
-            partitions = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
+            partitions = metadata(self.admin, topic).topics[topic].partitions.values()
             return bool(partitions) and all(condition(one.leader, one.isrs) for one in partitions)
 
         wait_until(is_so, f"{topic}", PATIENCE_S)

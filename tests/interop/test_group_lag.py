@@ -51,12 +51,12 @@ def write_transactions(bootstrap: str, topic: str, chance: random.Random) -> Pro
             (producer.commit_transaction if chance.randrange(2) else producer.abort_transaction)(30)
             producer.begin_transaction()
     for producer in producers[1:]:
-        producer.commit_transaction(30)
+        producer.commit_transaction(PATIENCE_S)
     producers[0].produce(topic, b"open", timestamp=DAY, partition=0)
     producers[0].flush()
     producers[1].begin_transaction()
     producers[1].produce(topic, b"behind", timestamp=DAY + 7, partition=0)
-    producers[1].commit_transaction(30)
+    producers[1].commit_transaction(PATIENCE_S)
     wait_until_ended(bootstrap, *ids[1:])
     return producers[0]
 

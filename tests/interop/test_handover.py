@@ -175,7 +175,7 @@ def test_kafka_deletes_nothing_that_the_folder_keeps(tmp_path: Path) -> None:
         assert "already-0: Kafka would delete 300 of its records when it starts" in ran.stderr
         assert "served-0: Kafka would delete 300 of its records when it starts" in ran.stderr
         assert "so nothing was handed over" in ran.stderr
-        assert "served" not in kafka.admin.list_topics(timeout=10).topics
+        assert "served" not in kafka.admin.list_topics(timeout=PATIENCE_S).topics
         with Broker(tmp_path / "others", **{"log.retention.ms": -1}):
             pass  # The folder knows then what kept it.
         ran = tidelog(*arguments)

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.cli.test_serve import serving
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, is_listening, wait_until
 from tests.kafka.members import TidelogMember
@@ -43,7 +43,7 @@ class Cluster:
 
     def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
         """Leader and in-sync replicas of each partition."""
-        found = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        found = metadata(self.admin, topic).topics[topic].partitions
         return {number: (one.leader, sorted(one.isrs)) for number, one in found.items()}
 
     def wait_in_sync(self, topic: str, replicas: list[int]) -> None:
@@ -268,7 +268,7 @@ def test_several_members_by_one_command(cluster: Cluster) -> None:
     config = folder / "server.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
     with serving(folder, "--processes", len(nodes), "--config", config) as server:
-        wait_until(lambda: set(nodes) <= cluster.admin.list_topics(timeout=PATIENCE_S).brokers.keys(), "both", PATIENCE_S)
+        wait_until(lambda: set(nodes) <= metadata(cluster.admin).brokers.keys(), "both", PATIENCE_S)
         cluster.create("both", [list(nodes), list(nodes[::-1])])
         cluster.wait_in_sync("both", list(nodes))
         cluster.produce("both", 0, numbered("both", 100))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +15,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.interop.gate import first_of
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.members import TidelogMember
@@ -107,7 +108,7 @@ def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0})
 
     def theirs() -> dict[str, set[object]]:
-        topics = admin.list_topics(timeout=PATIENCE_S).topics
+        topics = metadata(admin).topics
         return {
             name: {(p.id, p.leader, tuple(p.replicas), tuple(p.isrs)) for p in topic.partitions.values()}
             for name, topic in topics.items()
@@ -156,11 +157,19 @@ def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Pat
     asyncio.run(go())
 
 
-def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker waits, as the other may just have ended, and ends with that reason once its time is up."""
+    taken = "another broker with node.id=1 is running"
+
     async def go() -> None:
-        async with plane_of(cluster, tmp_path, node_id=1, initial_broker_registration_timeout_ms="2000") as plane:
-            with pytest.raises(BrokerUnreachableError, match=r"another broker with node\.id=1 is running"):
-                await unfenced(plane)
+        async with plane_of(
+            cluster, tmp_path, node_id=1, initial_broker_registration_timeout_ms=str(2_000 * PATIENCE_S)
+        ) as plane:
+            plane.start()
+            await until(plane, lambda: taken in plane.lifecycle.waits_for)
+            monkeypatch.setattr("tidelog.broker.cluster.kraft.broker_lifecycle.monotonic", lambda: float("inf"))
+            with pytest.raises(BrokerUnreachableError, match=re.escape(taken)):
+                await until(plane, plane.lifecycle.caught_up.done)
 
     asyncio.run(go())
 
@@ -203,7 +212,7 @@ def test_a_member_whose_disk_was_replaced(cluster: KafkaCluster, tmp_path: Path)
         make_topics(cluster.brokers[1].bootstrap, [NewTopic(name, len(assignment), replica_assignment=list(assignment))])
 
     def leaders_and_replicas() -> list[tuple[int, list[int], list[int]]]:
-        found = admin.list_topics(timeout=PATIENCE_S).topics
+        found = metadata(admin).topics
         return [(p.leader, p.replicas, sorted(p.isrs)) for name in topics for p in found[name].partitions.values()]
 
     async def assigned_to(folder: uuid.UUID | None) -> None:

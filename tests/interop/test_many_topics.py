@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.interop.gate import first_of
+from tests.kafka.clients import metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -32,7 +33,7 @@ def create(admin: AdminClient, names: list[str], partitions: int) -> None:
 
 def wait_for_leaders(admin: AdminClient, names: list[str], partitions: int) -> None:
     def are_led() -> bool:
-        topics = admin.list_topics(timeout=PATIENCE_S).topics
+        topics = metadata(admin).topics
         return all(
             name in topics and sum(one.leader == OURS for one in topics[name].partitions.values()) == partitions for name in names
         )

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.examples import IS_SOAK
 from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
 from tests.kafka import Kafka391, Kafka420
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog import Broker
@@ -188,7 +188,7 @@ def check(bootstrap: str, model: Model) -> None:
 
 def counts(bootstrap: str) -> dict[str, int]:
     """How many partitions each topic has."""
-    topics = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=CONFIRMED_S).topics
+    topics = metadata(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})).topics
     return {name: len(one.partitions) for name, one in topics.items() if name[:2] != "__"}
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.cli.conftest import run
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.java_tools import run_tool
@@ -50,7 +50,7 @@ class _Clients:
         self.sent: list[bytes] = []
 
     def create(self) -> None:
-        wait_until(lambda: len(self.admin.list_topics(timeout=5).brokers) == 2, "two brokers")
+        wait_until(lambda: len(metadata(self.admin).brokers) == 2, "two brokers")
         make_topics(self.bootstrap, [NewTopic(TOPIC, PARTITIONS, 2)])
 
     def produce(self, count: int = 500) -> None:
@@ -89,11 +89,11 @@ class _Clients:
         return found
 
     def in_sync(self, *nodes: int) -> bool:
-        partitions = self.admin.list_topics(timeout=10).topics[TOPIC].partitions.values()
-        return all(set(partition.isrs) == set(nodes) for partition in partitions)
+        partitions = metadata(self.admin).topics[TOPIC].partitions.values()
+        return len(partitions) == PARTITIONS and all(set(partition.isrs) == set(nodes) for partition in partitions)
 
     def leaders(self) -> set[int]:
-        return {partition.leader for partition in self.admin.list_topics(timeout=10).topics[TOPIC].partitions.values()}
+        return {partition.leader for partition in metadata(self.admin).topics[TOPIC].partitions.values()}
 
     def move(self, path: Path, *replicas: int) -> None:
         """Move all partitions, as an operator does: execute, and verify until they are there."""

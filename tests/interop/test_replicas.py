@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.check.replicas.laying import flip
 from tests.cli.conftest import run
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tidelog.check.replicas.partition_comparison import PartitionComparison
@@ -48,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
             cluster.broker(node_id)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         wanted = [NewTopic(name, PARTITIONS, 2, config=config) for name, config in TOPICS.items()]
-        wait_until(lambda: len(admin.list_topics(timeout=5).brokers) == 2, "two brokers")
+        wait_until(lambda: len(metadata(admin).brokers) == 2, "two brokers")
         make_topics(cluster.bootstrap, wanted)
         yield cluster
 
@@ -148,7 +148,7 @@ class _Load:
         self.ends[key] = max(self.ends.get(key, 0), message.offset() + 1)  # type: ignore[attr-defined]
 
     def _partitions(self) -> list[object]:
-        topics = self._admin.list_topics(timeout=10).topics
+        topics = metadata(self._admin).topics
         return [partition for name in TOPICS for partition in topics[name].partitions.values()]
 
     def all_in_sync(self) -> bool:

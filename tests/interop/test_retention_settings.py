@@ -10,6 +10,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.cli.conftest import run_ok
 from tests.kafka import Kafka391
 from tests.kafka.clients import NewRow, produce
+from tests.patience import PATIENCE_S
 
 HOUR_MS = 3_600_000
 TOPICS = {
@@ -30,7 +31,7 @@ def test_settings_are_kafkas(tmp_path: Path) -> None:
             produce(kafka.bootstrap, topic, [NewRow(b"k", b"v", now_ms - HOUR_MS)])
         change = ConfigEntry("log.retention.bytes", "5000", incremental_operation=AlterConfigOpType.SET)
         broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[change])
-        kafka.admin.incremental_alter_configs([broker])[broker].result(30)
+        kafka.admin.incremental_alter_configs([broker])[broker].result(PATIENCE_S)
         kafka.alter_topic("compacted", {"retention.ms": "5"})
     rows = {row["topic"]: row for row in run_ok("retention", kafka.data, "--json").json_lines}
     told = {

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import tidelog
 from tests.certificates import PASSWORD, Authority
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -50,7 +50,7 @@ def test_joins_follows_and_leads(tmp_path: Path) -> None:
             make_topics(everyone, [topic])
 
             def partitions() -> list[tuple[int, list[int]]]:
-                found = admin.list_topics("orders", timeout=PATIENCE_S).topics["orders"].partitions
+                found = metadata(admin, "orders").topics["orders"].partitions
                 return [(one.leader, sorted(one.isrs)) for _, one in sorted(found.items())]
 
             expected: dict[int, list[bytes]] = {0: [], 1: []}

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 import tidelog
 from tests.kafka import why_not
-from tests.kafka.clients import Row, consume, create_topics, produce
+from tests.kafka.clients import Row, consume, create_topics, metadata, produce
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.generate_tiered import START_MS, rows
 from tests.kafka.java import wait_until
@@ -58,10 +58,10 @@ def test_leaders_that_are_killed_in_turn(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
         def leader() -> int:
-            return int(admin.list_topics("orders", timeout=PATIENCE_S).topics["orders"].partitions[0].leader)
+            return int(metadata(admin, "orders").topics["orders"].partitions[0].leader)
 
         def are_in_sync() -> bool:
-            topics = admin.list_topics(timeout=PATIENCE_S).topics.values()
+            topics = metadata(admin).topics.values()
             return all(
                 len(one.isrs) == len(one.replicas) and one.leader > 0 for topic in topics for one in topic.partitions.values()
             )

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from tests.broker.raw import RawClient
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -74,7 +74,7 @@ class Cluster:
         admins = [AdminClient({"bootstrap.servers": one, **QUIET}) for one in self.bootstrap.split(",")]
 
         def is_so() -> bool:
-            seen = [admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values() for admin in admins]
+            seen = [metadata(admin, topic).topics[topic].partitions.values() for admin in admins]
             return all(one and all(condition(part.id, part.leader, set(part.isrs)) for part in one) for one in seen)
 
         wait_until(is_so, topic, PATIENCE_S)
@@ -101,7 +101,7 @@ class Cluster:
         """Wait until it leads all partitions: the other broker need not run."""
 
         def is_so() -> bool:
-            found = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
+            found = metadata(self.admin, topic).topics[topic].partitions.values()
             return {one.leader for one in found} == {leader}
 
         wait_until(is_so, f"{leader} to lead {topic}", PATIENCE_S)

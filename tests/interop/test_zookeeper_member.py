@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.broker.raw import RawClient
 from tests.interop.gate import first_of
-from tests.kafka.clients import make_topics
+from tests.kafka.clients import make_topics, metadata
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
 from tests.kafka.zookeepers import ROOT, ZookeeperCluster
@@ -55,7 +55,7 @@ class Mixed:
 
     def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
         """Leader and in-sync replicas of each partition."""
-        found = self.admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        found = metadata(self.admin, topic).topics[topic].partitions
         return {number: (one.leader, sorted(one.isrs)) for number, one in found.items()}
 
     def wait_for(self, topic: str, isr: list[int], leader: int | None = None, partition: int = 0) -> None:

@@ -178,7 +178,7 @@ class _Broker(abc.ABC):
         if not is_listening(self.port):
             return False
         try:
-            metadata = self.admin.list_topics(timeout=2)
+            metadata = self.admin.list_topics(timeout=15)
         except KafkaException:
             return False
         if not metadata.brokers:

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewTopic,
@@ -142,11 +143,29 @@ def make_topics(bootstrap: str, wanted: Iterable[NewTopic]) -> None:
 _UNANSWERED = {
     KafkaError._DESTROY_BROKER,  # type: ignore[attr-defined]
     KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.INVALID_REPLICATION_FACTOR,
 }
 """librdkafka's own codes begin with an underscore. The last one: a broker is fenced."""
+
+
+def metadata(admin: AdminClient, topic: str | None = None) -> ClusterMetadata:
+    """Return what a broker knows of the cluster, or of one topic; asked for again while no broker answers."""
+    told: list[ClusterMetadata] = []
+
+    def is_told() -> bool:
+        try:
+            told.append(admin.list_topics(topic, timeout=ASKED_AGAIN_S))
+        except KafkaException as error:
+            if error.args[0].code() not in _UNANSWERED:
+                raise
+            return False
+        return True
+
+    wait_until(is_told, "a broker that answers Metadata", PATIENCE_S)
+    return told[0]
 
 
 def wait_for_leaders(bootstrap: str, topics: Mapping[str, int]) -> None:

@@ -82,7 +82,7 @@ class KafkaNode:
             return True
         try:
             admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            return self.node_id in admin.list_topics(timeout=2).brokers
+            return self.node_id in admin.list_topics(timeout=15).brokers
         except KafkaException:
             return False
 

@@ -62,7 +62,7 @@ class KafkaBroker:
             return True  # Too old for this client; what is asked of it comes later.
         try:
             admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            return self.node_id in admin.list_topics(timeout=2).brokers
+            return self.node_id in admin.list_topics(timeout=15).brokers
         except KafkaException:
             return False
 

@@ -36,9 +36,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from tests.patience import PATIENCE_S
+
 FENCED, STUCK = 3, 4
-CALL_S = 20
-GIVE_UP_S = 60
+CALL_S = PATIENCE_S
 T = TypeVar("T")
 
 
@@ -59,8 +60,8 @@ def tell(*words: object) -> None:
 
 
 def insist(call: Callable[..., T], *arguments: Any) -> T:
-    """Call a step of a transaction until it has an outcome: a broker that is gone comes back, within a minute."""
-    deadline = time.monotonic() + GIVE_UP_S
+    """Call a step of a transaction until it has an outcome: a broker that is gone comes back."""
+    deadline = time.monotonic() + CALL_S
     while True:
         try:
             return call(*arguments)

@@ -18,6 +18,7 @@ from typing import Any
 from tests.broker.raw import RawClient
 from tests.interop.differential.deliberate import may_be_silent
 from tests.interop.differential.pair import MadeFor, Pair, Side
+from tests.patience import PATIENCE_S
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -26,7 +27,6 @@ from tidelog.wire.messages.sync_group import SyncGroupRequest
 QUIET_S = 0.04
 ROUNDS = 3
 """So many requests of somebody else are answered before who is not counts as one that waits."""
-LAGGING_S = 60
 SILENCE_S = 4
 """... where Kafka never answers."""
 _MADE_UP = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.DOTALL)
@@ -87,7 +87,7 @@ class Crowd:
         """Wait until both sides have answered the same clients; with `until`, that one among them. Compare their answers."""
         answers: dict[Side, dict[str, Any]] = {side: {} for side in self.pair.sides}
         is_silent = any(may_be_silent(label) for label in self._waiting.values())
-        deadline = time.monotonic() + (SILENCE_S if is_silent else LAGGING_S)
+        deadline = time.monotonic() + (SILENCE_S if is_silent else PATIENCE_S)
         rounds = 0
         while time.monotonic() < deadline:
             waits = self._waiting.keys() - (answers[self.pair.kafka].keys() & answers[self.pair.tidelog].keys())
@@ -128,7 +128,7 @@ class Crowd:
         """Have both brokers answer somebody who waits for nothing."""
         for side in self.pair.sides:
             if side not in self._bystanders:
-                self._bystanders[side] = RawClient(side.address, client_id="bystander", timeout_s=LAGGING_S)
+                self._bystanders[side] = RawClient(side.address, client_id="bystander", timeout_s=PATIENCE_S)
             self._bystanders[side].ask(ApiVersionsRequest("tests", "1.0"), 3)
 
     def _receive(self, answers: dict[Side, dict[str, Any]], wait_s: float) -> bool:

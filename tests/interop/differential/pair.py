@@ -69,7 +69,7 @@ HASHED = {
 TEXTS = {"error_message", "batch_index_error_message", "documentation"}
 """Who has not answered by then has not answered: TimeoutError."""
 SILENCE_S = 5
-"""How long is waited for an answer that Kafka never gives."""
+"""How long is waited for an answer that Kafka never gives; Tidelog gives all of them, however late."""
 MINUTE_MS = 60_000
 
 _UINT32 = struct.Struct(">I")
@@ -102,7 +102,7 @@ class Side:
         if self._client is None:
             self._client = RawClient(self.address)
         try:
-            self._client.socket.settimeout(SILENCE_S if may_be_silent else PATIENCE_S)
+            self._client.socket.settimeout(SILENCE_S if may_be_silent and self.name == "Kafka" else PATIENCE_S)
             self._client.send(message, version)
             if has_answer:
                 self.last = self._client.receive()

@@ -16,6 +16,7 @@ import pytest
 from tests.interop.differential.crowd import Crowd
 from tests.interop.differential.pair import Pair, Side
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.wire.codec import Message
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.coordinator.versioned import encode_versioned
@@ -32,8 +33,6 @@ CONSUMER = "consumer"
 LONG_MS = 1_800_000
 """The longest there may be: nobody beats, and no session is to end on one side a moment before it does on the other."""
 WHO = ("a", "b", "c")
-APART_S = 10
-"""So far apart may be the two moments at which the same ends."""
 pytestmark = pytest.mark.usefixtures("coordinators")
 
 VOTES = (("range", "sticky"), ("range", "sticky"), ("range", "sticky"), ("range",), ("range", "other", "sticky"), ("other",))
@@ -170,7 +169,7 @@ class Group:
         """Compare what is passed the group; return Kafka's state. What ends at once, each ends at its own moment."""
         pair = self.crowd.pair
         before = len(pair.differences)
-        deadline = time.monotonic() + APART_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             del pair.differences[before:]
             answers = self.crowd.step("describe", "admin", DescribeGroupsRequest([self.group_id], version >= 3), version)

@@ -45,7 +45,6 @@ from tidelog.wire.messages.write_txn_markers import WritableTxnMarker, WritableT
 TOPICS = ("txn-a", "txn-b")
 LONG_MS = 600_000
 """No transaction is to be aborted for its time, on one side a moment before it is on the other."""
-SETTLES_S = 10
 TRY_AGAIN = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -218,7 +217,7 @@ class Transactional:
         for group in self.groups:
             asked = fetch_offsets(group, None, 7, require_stable=True)
             tidelog = in_order(self.pair.tidelog.ask(asked, 7, has_answer=True))
-            deadline = time.monotonic() + SETTLES_S
+            deadline = time.monotonic() + PATIENCE_S
             while in_order(self.pair.kafka.ask(asked, 7, has_answer=True)) != tidelog and time.monotonic() < deadline:
                 time.sleep(0.002)
         self.groups.clear()
