@@ -7,7 +7,7 @@
 | compute the cut | see `cut` |
 | write manifests and catalog, then the point, then its seal | a point exists only once everything that it needs exists |
 
-A partition that fails is listed in the point (`incomplete`). The point then has the partition's state of the previous point.
+A partition that fails is listed in the point (`incomplete`). The point then repeats its state from the previous point.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ def command(
 ) -> None:
     """Show for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
 
-    The command uses the topic's own settings if the folder has them (Tidelog's folders do, and Kafka's that contain the metadata
-    log), then the broker's (--config, or those of the last `tidelog serve` on the folder), then Kafka's defaults (7 days, any
-    size). The source of each setting is shown. Nothing is deleted.
+    The command uses the topic's own settings if the folder has them (a folder of Tidelog does; a folder of Kafka does if it
+    contains the metadata log), then the broker's (--config, or those of the last `tidelog serve` on the folder), then Kafka's
+    defaults (7 days, any size). The source of each setting is shown. Nothing is deleted.
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
