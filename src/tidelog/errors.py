@@ -156,7 +156,7 @@ def _rebuild(cls: type[TidelogError], message: str, place: dict[str, Any]) -> Ti
 
 
 class InvalidArgumentError(TidelogError, ValueError):
-    """An argument is invalid; nothing was read or written."""
+    """An argument or a setting is invalid. The message says what was found and what was expected."""
 
 
 class IllegalStateError(InvalidArgumentError):

@@ -36,7 +36,7 @@ MOST_S = 30.0
 """Seconds that one window may take. Its records cannot be shown until all of it has been read."""
 
 GROWTH = 8
-"""The factor by which the next window is wider if too few records are in one or pass the filters."""
+"""The factor by which the next window is wider if too few records of a window pass the filters."""
 
 ORDER = [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 

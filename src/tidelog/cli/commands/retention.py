@@ -153,7 +153,7 @@ _LOCAL_NAMES = ("remote.storage.enable", "local.retention.ms", "local.retention.
 def _leaves_folder(log: Log, config: LogConfig, now_ms: int) -> dict[int, Forecast]:
     """Return, by base offset, when each segment is deleted from the local folder, provided it is in remote storage by then.
 
-    A local limit of -2 is that of the whole log (KIP-405).
+    A local limit of -2 means the limit of the whole log (KIP-405).
     """
     local_start = log.segments[0].base_offset if log.tiered is None else log.tiered.local_start
     config = replace(
