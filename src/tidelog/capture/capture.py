@@ -104,7 +104,7 @@ Elsewhere = Callable[[list[PartitionRead]], Iterable[tuple[PartitionCapture, Tid
 class Capture:
     """Backs up `source` into `target`, which is created if it does not exist. `advance` is called with the number of bytes read.
 
-    `elsewhere` reads partitions in other processes and returns them in order, after flushing them.
+    `elsewhere` reads and flushes partitions in other processes, and returns them in order.
 
     Raises CorruptDataError for a damaged backup, StorageError.
     """

@@ -77,8 +77,8 @@ def command(
 ) -> None:
     """Hand topics over to Apache Kafka (KRaft, one broker): their partitions are copied into its log.dir.
 
-    First, while Kafka runs, the command creates the topics with its admin API. Then stop Kafka: the command waits until it has
-    stopped, and copies the partitions. After that, start Kafka again. The records in DIR stay. Records that are missing from DIR
+    First, while Kafka runs, the command creates the topics with its admin API. Then stop Kafka: the command waits for Kafka
+    to stop, and copies the partitions. After that, start Kafka again. The records in DIR stay. Records that are missing from DIR
     are listed first; the exit code is then 3. If the command is interrupted, run it again: it continues.
 
     Kafka gets the retention settings of DIR: the topics' own settings, then the broker's (--config, or those of the last
@@ -186,8 +186,8 @@ class Findings(NamedTuple):
 
 
 class Keeping:
-    """Checks which records Kafka would delete. With `carries`, existing topics get our settings. With `allows`, deletions are
-    only reported.
+    """Checks which records Kafka would delete. With `carries`, existing topics get the settings of DIR. With `allows`, deletions
+    are only reported.
     """
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:

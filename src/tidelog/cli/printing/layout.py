@@ -1,4 +1,4 @@
-"""The form of output: tables, sizes and harmless text for people, JSON lines for scripts."""
+"""Formats output: tables, sizes, and text with escaped control characters for people; JSON lines for scripts."""
 
 from __future__ import annotations
 
