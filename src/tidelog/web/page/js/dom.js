@@ -16,10 +16,8 @@ function fill(node, props, children) {
 /** Create an HTML element. Functions such as `onclick` become listeners; children are nodes or text. */
 export const el = (tag, props = {}, ...children) => fill(document.createElement(tag), props, children);
 
-/** Create an SVG element. */
 export const svg = (tag, props = {}, ...children) => fill(document.createElementNS(SVG, tag), props, children);
 
-/** Replace the children of `node`. */
 export function put(node, ...children) {
   node.replaceChildren(...children.flat(Infinity).filter((one) => one !== undefined && one !== null && one !== false));
   return node;
@@ -30,7 +28,6 @@ export function announce(text) {
   document.getElementById("status").textContent = text;
 }
 
-/** Create a labelled control. */
 export const field = (label, control, hint) => el("label", { class: "field", title: hint }, el("span", {}, label), control);
 
 /** Create a select. `options` are pairs [value, text]. */

@@ -33,7 +33,6 @@ const NAMES = [...SEARCHES, ...CHOICES].map(([name]) => name);
 /** Return the order: by default time for a range, and offset for a whole topic, whose earliest records may be anywhere in it. */
 const orderOf = (params) => params.order ?? (params.start === undefined && params.end === undefined ? "offset" : "time");
 
-/** Return the filters in `params` as parameters of an endpoint. */
 export function filtersOf(params) {
   const of = Object.fromEntries(["partitions", ...NAMES].map((name) => [name, params[name]]));
   return { ...of, order: orderOf(params) };

@@ -75,13 +75,11 @@ export function count(value) {
   return (typeof value === "string" ? BigInt(value) : value).toLocaleString("en");
 }
 
-/** Format a number of things: `1 record`, `2 records`. */
 export const counted = (value, noun) => `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
 
 /** Describe the point of a backup that is shown; "" if the source is not a backup. */
 export const pointOf = (point) => (point ? `point ${count(point.sequence)} of a backup, taken ${time(point.taken_ms, "minute")}` : "");
 
-/** Format a size: `999 B`, `1.5 KiB`. */
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let left = Number(value);

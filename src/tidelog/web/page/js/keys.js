@@ -17,7 +17,6 @@ const HELP = [
 
 let dialog = null;
 
-/** Open or close the list of keys. */
 export function toggleHelp() {
   if (!dialog) {
     dialog = el(

@@ -17,7 +17,6 @@ const TYPES = { 0: "CreateTime", 1: "LogAppendTime" };
 
 export const idOf = (record) => `${record.partition}:${record.offset}`;
 
-/** Return an empty table of records, and its body. */
 export function recordTable(caption, keyed = true) {
   const body = el("tbody", {});
   const head = COLUMNS.map(([name, cls]) => el("th", { scope: "col", class: cls }, name));

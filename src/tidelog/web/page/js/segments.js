@@ -14,7 +14,6 @@ export const isLate = (segment) => Boolean(segment.late);
 
 const timeless = (segments) => (segments.every((one) => one.base_offset === one.end_offset) ? "no records" : "no timestamps");
 
-/** Describe a segment, or several neighbours that are drawn as one. */
 export function described(segment) {
   const joined = segment.count > 1 ? `${count(segment.count)} segments from ${count(segment.base_offset)}` : `Segment ${count(segment.base_offset)}`;
   const records = `offsets to ${count(segment.end_offset)}, ${bytes(segment.bytes)}`;
@@ -61,7 +60,6 @@ export class Segments {
     this.draw();
   }
 
-  /** Create the visible rows, and remove the others. */
   draw() {
     if (!this.axis) return;
     const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - BEYOND);

@@ -3,7 +3,6 @@
 /** Parameters that are kept when another view is opened. */
 const KEPT = ["source", "tz"];
 
-/** Return the view and its parameters from the address. */
 export function current() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
   return { view: path || "topics", params: Object.fromEntries(new URLSearchParams(query)) };

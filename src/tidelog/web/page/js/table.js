@@ -56,7 +56,6 @@ export function pagedTable(caption, columns, rows, params) {
   ];
 }
 
-/** Return buttons for the previous and the next page. */
 export function pager(text, back, on, names = ["Previous", "Next"]) {
   return el(
     "div",

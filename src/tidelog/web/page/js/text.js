@@ -67,7 +67,6 @@ function dump(hex) {
   return rows.join("\n");
 }
 
-/** Return a key, value or header as one line. */
 export function preview(value, as) {
   if (value.kind === "null") return el("span", { class: "null" }, "null");
   if (value.size === 0) return el("span", { class: "null" }, "empty");

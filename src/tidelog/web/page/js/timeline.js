@@ -38,7 +38,6 @@ export class Timeline {
     this.rest();
   }
 
-  /** Add partitions that have become known. */
   grow(partitions, whole) {
     if (this.segments.partitions.length) this.segments.grow(partitions);
     this.widen(whole);
@@ -95,7 +94,6 @@ export class Timeline {
     this.mark(this.range);
   }
 
-  /** Show a range as selected. */
   mark(range) {
     this.band.hidden = !range || range.end < this.axis.from || range.start > this.axis.to;
     if (this.band.hidden) return;

@@ -31,7 +31,6 @@ const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: un
 
 const known = (values) => values.filter((value) => value !== null && value !== undefined);
 
-/** Return the totals of all partitions. */
 function sums(all) {
   const least = known(all.map((one) => one.first_ms));
   const most = known(all.map((one) => one.last_ms));
