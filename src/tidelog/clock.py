@@ -76,7 +76,7 @@ class ManualClock:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each advance, on the thread that advances. Return a function that unregisters it."""
+        """Call `listener` after each advance, on the thread that calls `advance`. Return a function that unregisters it."""
         self._listeners.append(listener)
 
         def forget() -> None:

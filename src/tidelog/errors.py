@@ -156,7 +156,7 @@ def _rebuild(cls: type[TidelogError], message: str, place: dict[str, Any]) -> Ti
 
 
 class InvalidArgumentError(TidelogError, ValueError):
-    """An argument is invalid; nothing was read or written."""
+    """An argument or a setting is invalid. The message says what was found and what was expected."""
 
 
 class IllegalStateError(InvalidArgumentError):
@@ -242,7 +242,7 @@ class CorruptCheckpointError(CorruptDataError):
 class PointExpiredError(TidelogError):
     """A point of a backup was removed by `backup expire`, and an object that it needs is gone.
 
-    It is neither damage, which readers may skip, nor a segment that retention has removed, without which they continue.
+    Readers may skip damage, and continue without a segment that retention has removed. A read cannot continue after this error.
     """
 
 

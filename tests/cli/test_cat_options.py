@@ -313,8 +313,8 @@ def test_every_format_states_the_assumption(tmp_path: Path) -> None:
         (
             ["--to", "2020-09-20T12:27:30"],
             [
-                "reading 22.4 GiB, 10m or more; late records may be anywhere after the start: to read less, assume that none is "
-                "later, e.g. --max-lateness 10m"
+                "reading 22.4 GiB, 10m or more; late records may be anywhere after the start: to read less, limit how late "
+                "they may be, e.g. --max-lateness 10m"
             ],
         ),
     ],

@@ -42,7 +42,7 @@ PARALLEL = 4
 NO_ID = uuid.UUID(int=0)
 
 _TOPIC_CONFIG = 1
-"""Kafka's code for the source of a value that is set on the topic."""
+"""Kafka's code for a setting whose value is set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 _EPOCH_VERSION = 4
 
 
@@ -246,7 +246,7 @@ class BrokerCapture:
     ) -> None:
         """Repeat a request that failed as a whole, so that one partition does not make the others fail. Partitions without a
         leader are left out. If access was denied or a topic no longer exists, topics are requested one at a time. Unreachable
-        leaders get no further time, because the first attempt has used it up.
+        leaders are not asked again, because the first attempt has used up their time.
         """
         again: list[list[TopicPartition]] = []
         if isinstance(error, BrokerError) and error.error_code in RETRIABLE:

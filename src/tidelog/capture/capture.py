@@ -7,7 +7,7 @@
 | compute the cut | see `cut` |
 | write manifests and catalog, then the point, then its seal | a point exists only once everything that it needs exists |
 
-A partition that fails is listed in the point (`incomplete`). The point then has the partition's state of the previous point.
+A partition that fails is listed in the point (`incomplete`). The point then repeats its state from the previous point.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ Elsewhere = Callable[[list[PartitionRead]], Iterable[tuple[PartitionCapture, Tid
 class Capture:
     """Backs up `source` into `target`, which is created if it does not exist. `advance` is called with the number of bytes read.
 
-    `elsewhere` reads partitions in other processes and returns them in order, after flushing them.
+    `elsewhere` reads and flushes partitions in other processes, and returns them in order.
 
     Raises CorruptDataError for a damaged backup, StorageError.
     """

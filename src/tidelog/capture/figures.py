@@ -42,8 +42,8 @@ class Figures:
         self._values: dict[str, float] = {name: 0 for name, (kind, _) in _HELP.items() if kind == "counter"}
 
     def known(self, point: Point) -> None:
-        """Set the metrics of the last point. At the start it is an earlier process's, so that its age is reported before this
-        process takes a point.
+        """Set the metrics of the last point. When a backup continues, this is a point that an earlier process took, so its age
+        is reported before this process takes a point.
         """
         self._values |= {
             "last_success_timestamp_seconds": point.taken_ms / 1000,

@@ -25,7 +25,8 @@ PIECE_BYTES = 32 * 1024 * 1024
 _MEMORY_BYTES = PIECE_BYTES + 2 * 1024 * 1024
 
 _idle: list[mmap.mmap] = []
-"""Memory of earlier pieces, for reuse: as many buffers as pieces were built at the same time. A process gets new memory slowly.
+"""Memory of earlier pieces, which is reused because the system takes long to provide new memory. There are as many buffers as
+pieces were built at the same time.
 """
 
 _OFFSET_ENTRY = struct.Struct(">ii")

@@ -58,7 +58,7 @@ class KafkaAdmin:
         )
 
     def partitions(self) -> dict[str, list[int]]:
-        """Return the number of replicas of each partition of all topics in Kafka."""
+        """Return, for each topic in Kafka, the number of replicas of each partition."""
         metadata = self._asked(lambda: self._client.list_topics(timeout=self._timeout_s))
         return {
             name: [len(topic.partitions[number].replicas) for number in sorted(topic.partitions)]

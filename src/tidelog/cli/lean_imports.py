@@ -1,6 +1,6 @@
 """Imports pyarrow without numpy and pandas. pyarrow imports both if they are installed, although only `job` converts to them.
 
-Without numpy, pyarrow takes a third of the time to import, and 20 MB less. pyarrow then stays without numpy as long as the
+Without numpy, importing pyarrow takes a third of the time, and 20 MB less memory. pyarrow then stays without numpy as long as the
 process runs. So numpy is hidden only if the process is the command itself, not if a program calls a command.
 """
 

@@ -50,7 +50,7 @@ _TYPICAL_TIMES = ("now", "today", "yesterday", "-15m", "-1h", "-1d")
 class Moment(NamedTuple):
     """A time on the command line: its text and its epoch milliseconds.
 
-    `is_relative` says that the same text means another time tomorrow. `zone` is the zone of --tz.
+    `is_relative` says that the text is relative to now: tomorrow it means a different time. `zone` is the zone of --tz.
     """
 
     text: str

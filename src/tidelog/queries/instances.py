@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
 MOST_IDLE = 4
-"""The most idle instances that are kept for each time zone. Others are closed."""
+"""At most this many idle instances are kept for each time zone. Others are closed."""
 
 _SETTINGS = {
     "autoinstall_known_extensions": False,

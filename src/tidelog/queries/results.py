@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.queries.session import Session
 
 ROWS = 10_000
-"""The most rows of a batch."""
+"""The largest number of rows in a batch."""
 
 STOP_AGAIN_S = 0.02
 """Seconds between two requests to DuckDB to stop."""

@@ -65,7 +65,7 @@ class BrokersOfRun:
         self, folder: Path | None, name: str, fixture: str | None, *, test: str = "", takes_topics: bool = True, **arguments: Any
     ) -> Iterator[Broker]:
         """Run a broker for the block. Its data folder is `folder`, or a temporary folder if `folder` is None. With
-        `--tidelog-keep`, its data folder is one for `test`, which is kept if the test fails.
+        `--tidelog-keep`, its data folder belongs to `test`, and is kept if the test fails.
         """
         from tidelog.broker.broker import Broker
 

@@ -36,7 +36,7 @@ MOST_S = 30.0
 """Seconds that one window may take. Its records cannot be shown until all of it has been read."""
 
 GROWTH = 8
-"""The factor by which the next window is wider if too few records are in one or pass the filters."""
+"""The factor by which the next window is wider if too few records of a window pass the filters."""
 
 ORDER = [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
@@ -165,8 +165,8 @@ def _of_main_spans(ends: list[tuple[int, int]], records: int) -> int | None:
 
 
 def _of_starts(starts: list[pa.Array], start_ms: int, records: int) -> int | None:
-    """Return the time by which `records` of the spans have begun; None if there are fewer spans. If all records of a range are
-    late, most spans have one record.
+    """Return the time by which that many spans, `records`, have begun; None if there are fewer spans. Spans stand for records
+    here, because most spans have one record if all records of a range are late.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

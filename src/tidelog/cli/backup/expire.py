@@ -50,4 +50,4 @@ def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool)
     print_lines([f"{verb} {what}; kept {show_number(done.kept_points, 'point')}"])
     if done.waiting_objects:
         waiting = f"{show_number(done.waiting_objects, 'object')} ({show_bytes_size(done.waiting_bytes)})"
-        notices.note(f"kept {waiting} that no point needs, but that are not older than --grace {grace}: a later run removes them")
+        notices.note(f"kept {waiting} that no point needs and that are newer than --grace {grace}: a later run removes them")

@@ -24,7 +24,7 @@ def report_options(function: Decorated) -> Decorated:
 
 
 def report_of(report_file: str | None, sign_key: str | None) -> Report | None:
-    """Return the report that --report asks for, None without the option. Call this function before the work begins.
+    """Return the report for --report, None if the option is not given. Call this function before the work begins.
 
     Raises click.UsageError, and what `Report` raises.
     """

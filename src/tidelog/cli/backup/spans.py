@@ -10,8 +10,8 @@ from tidelog.times import parse_duration
 def parse_span(option: str, text: str) -> int:
     """Return an option's span in milliseconds. Raises a UsageError for digits alone.
 
-    In other options, digits alone are milliseconds. Here, `--keep 30` would then remove the backups of a month, and `--every 5`
-    would never pause.
+    In other options, digits alone are milliseconds. As milliseconds, `--keep 30` would remove all points but the newest, and
+    `--every 5` would leave no pause between points.
     """
     if text.strip().isdigit():
         raise click.UsageError(f"{option} {text} has no unit: expected {option} {text}d, {text}h, {text}m or {text}s.")

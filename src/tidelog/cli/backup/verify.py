@@ -88,7 +88,7 @@ def _describe(backup: Backup, facts: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _size(address: str) -> int:
-    """Return about how many bytes will be read, for the progress bar; 0 if it will not be shown, or the size is unknown."""
+    """Return about how many bytes will be read, for the progress bar; 0 if no bar will be shown, or if the size is unknown."""
     if not stderr_is_terminal():
         return 0
     try:

@@ -1,8 +1,9 @@
 """`tidelog find DIR|HOST:PORT TOPIC --at TIME`: the offset for a time, in each partition.
 
-The answer is that of Kafka's ListOffsets: the first record, by offset, at or after the time. `earliest`, `latest` and `max` are
-Kafka's special targets -2, -1 and -3; `earliest-local` and `latest-tiered` are -4 and -5, for tiered topics. If there is no such
-record, the answer is -1, not an error. A broker gets the same request, and its answer is shown unchanged.
+The answer is the same as for Kafka's ListOffsets: the first record, by offset, at or after the time. If no record is that
+late, the answer is -1, not an error. `earliest`, `latest` and `max` are Kafka's special targets -2, -1 and -3;
+`earliest-local` and `latest-tiered` are -4 and -5, for tiered topics. If the source is a broker, it gets a ListOffsets
+request, and its answer is shown unchanged.
 
 This command must start fast: it must import neither pyarrow nor rich.
 """
@@ -77,10 +78,10 @@ def command(
     explained: bool,
     as_json: bool,
 ) -> None:
-    """Find the offset for a time in each partition: that of the first record whose timestamp is that time or later.
+    """Find, in each partition, the offset of the first record whose timestamp is TIME or later.
 
-    The answer is that of a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest` and `latest`
-    the ends of the log.
+    The answer is the same as from a consumer's offsetsForTimes. `max` finds the record with the largest timestamp; `earliest` and
+    `latest` find the ends of the log.
     """
     kind = kind_of(source)
     if not kind.reads_files and (explained or message_format is not None):

@@ -56,7 +56,7 @@ _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*)
 
 @click.group("groups", cls=NamedGroup)
 def command() -> None:
-    """List consumer groups, show how far behind they are, in records and in time, and set them to a time."""
+    """List consumer groups, show how far behind they are, in records and in time, and set their offsets to a time."""
 
 
 def topic_option(function: Decorated) -> Decorated:

@@ -81,7 +81,7 @@ def lag_command(
 
 
 def note_missing_commits(missing: Sequence[MissingOffsets]) -> None:
-    """Report the effect of missing commits on groups."""
+    """Print a note that groups may be shown incorrectly if `__consumer_offsets` lacks records."""
     lost = sorted({one.partition for one in missing if one.topic == OFFSETS_TOPIC})
     if lost:
         names = ", ".join(f"{OFFSETS_TOPIC}-{one}" for one in lost[:_SHOWN_NAMES]) + (", ..." if len(lost) > _SHOWN_NAMES else "")

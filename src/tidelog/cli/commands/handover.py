@@ -75,14 +75,14 @@ def command(
     timeout: str,
     as_json: bool,
 ) -> None:
-    """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become Kafka's own.
+    """Hand topics over to Apache Kafka (KRaft, one broker): their partitions are copied into its log.dir.
 
-    While Kafka runs, its admin API creates the topics. Then stop Kafka: the command waits for that, copies the partitions, and
-    Kafka can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the
-    command is interrupted, run it again: it continues.
+    First, while Kafka runs, the command creates the topics with its admin API. Then stop Kafka: the command waits for Kafka
+    to stop, and copies the partitions. After that, start Kafka again. The records in DIR stay. Records that are missing from DIR
+    are listed first; the exit code is then 3. If the command is interrupted, run it again: it continues.
 
-    Kafka gets the retention settings of DIR: the topics' own, and the broker's: from --config, else those with which DIR was last
-    served. Records that Kafka would delete although DIR keeps them are listed, and nothing is handed over without
+    Kafka gets the retention settings of DIR: the topics' own settings, then the broker's (--config, or those of the last
+    `tidelog serve` on DIR). If Kafka would delete records that DIR keeps, they are listed, and nothing is handed over without
     --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
@@ -178,7 +178,7 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
 
 
 class Findings(NamedTuple):
-    """The effect of a topic's settings in Kafka on the folder's records."""
+    """The settings with which Kafka would keep fewer records of a topic than the folder does, and what Kafka would delete."""
 
     stricter: list[str]
     """Settings with which Kafka keeps fewer records than the folder's broker did, as text."""
@@ -186,8 +186,8 @@ class Findings(NamedTuple):
 
 
 class Keeping:
-    """Checks which records Kafka would delete. With `carries`, existing topics get our settings. With `allows`, deletions are
-    only reported.
+    """Checks which records Kafka would delete. With `carries`, existing topics get the settings of DIR. With `allows`, deletions
+    are only reported.
     """
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:
@@ -220,7 +220,7 @@ class Keeping:
         return Findings(words, deletions(self._source, one.name, theirs, self._now_ms))
 
     def there_unchanged(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
-        """Return the effect of the settings that are in force after a change."""
+        """Return which records an existing topic's settings in Kafka would delete, without changing the settings."""
         return Keeping(self._source, False, self._allows).there(admin, one)
 
     def check(self, found: Iterable[Findings]) -> None:

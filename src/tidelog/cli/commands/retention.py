@@ -80,9 +80,9 @@ def command(
 ) -> None:
     """Show for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
 
-    The command uses the topic's own settings if the folder has them (Tidelog's folders do, and Kafka's that contain the metadata
-    log), then the broker's (--config, or those of the last `tidelog serve` on the folder), then Kafka's defaults (7 days, any
-    size). The source of each setting is shown. Nothing is deleted.
+    The command uses the topic's own settings if the folder has them (a folder of Tidelog does; a folder of Kafka does if it
+    contains the metadata log), then the broker's (--config, or those of the last `tidelog serve` on the folder), then Kafka's
+    defaults (7 days, any size). The source of each setting is shown. Nothing is deleted.
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
@@ -153,7 +153,7 @@ _LOCAL_NAMES = ("remote.storage.enable", "local.retention.ms", "local.retention.
 def _leaves_folder(log: Log, config: LogConfig, now_ms: int) -> dict[int, Forecast]:
     """Return, by base offset, when each segment is deleted from the local folder, provided it is in remote storage by then.
 
-    A local limit of -2 is that of the whole log (KIP-405).
+    A local limit of -2 means the limit of the whole log (KIP-405).
     """
     local_start = log.segments[0].base_offset if log.tiered is None else log.tiered.local_start
     config = replace(

@@ -4,7 +4,7 @@
 |---|---|
 | properties | Kafka's `server.properties` with `--config`; `--property` takes precedence, other options over both |
 | stdout | one line once clients are served: `bootstrap.servers=host:port` |
-| stderr | log lines with the time; with `--log-format json` an object on each line, errors that end it included |
+| stderr | log lines with the time; with `--log-format json` each line is an object, even an error that ends the process |
 | `--check` | the configuration and the folder are checked, nothing is written; exit code 0, or 1 if the broker would not start |
 | TERM or INT | pending requests are answered, logs are flushed and closed, the clean-shutdown file is written; exit code 0 |
 | ... a second time | ends at once; exit code 128 plus the signal; the next start runs recovery |
@@ -72,7 +72,7 @@ logger = logging.getLogger("tidelog.serve")
     help="Format of the log lines on stderr.",
 )
 @click.option(
-    "--check", is_flag=True, help="Only show everything that is wrong, and what the broker would do: serve and write nothing."
+    "--check", is_flag=True, help="Show everything that is wrong, and what the broker would do, without serving or writing."
 )
 @click.pass_context
 def command(

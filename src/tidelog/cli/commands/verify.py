@@ -62,9 +62,9 @@ def command(
 ) -> None:
     """Check that a data folder is complete and undamaged: all of it, or some topics.
 
-    The command checks every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints,
-    leader epochs, producer snapshots, and the partitions in the cluster's metadata. A broker may be running. Exit code 3 if
-    something is missing or damaged.
+    The command checks every batch, index entry and time map, the checkpoints, leader epochs and producer snapshots. It finds gaps
+    between segments, records missing at the start or end of a log, and partitions that are missing although the checkpoints or
+    the cluster's metadata list them. A broker may be running. Exit code 3 if something is missing or damaged.
 
     With --replicas the arguments are the data folders of several brokers: each partition that at least two of them have is
     compared, byte for byte, up to the smallest high watermark. Exit code 3 if replicas differ.
@@ -103,8 +103,8 @@ def command(
 def _with_remote(
     address: str, topics: tuple[str, ...], reports: list[tuple[FilePath, FolderReport]]
 ) -> list[tuple[FilePath, FolderReport]]:
-    """Return the reports and a report of the remote segments. At the start of tiered partitions, only the latter reports missing
-    records.
+    """Return the reports, and a report of the remote segments. Records that are missing at the start of a tiered partition are
+    left to the report of the remote segments.
     """
     log_dir = open_log_dir(address)
     assert isinstance(log_dir, TieredLogDir)

@@ -1,4 +1,4 @@
-"""`tidelog job NAME`: work on whole folders on Spark: on this machine, or on a cluster with spark-submit.
+"""`tidelog job NAME`: runs a job over whole folders on Spark, on this machine or, with spark-submit, on a cluster.
 
 A job is a module of this package with an attribute `command`, imported when it is called or its help is shown. No job
 imports PySpark before it runs, so that help is fast. The work itself is a function of `tidelog.spark.jobs`.

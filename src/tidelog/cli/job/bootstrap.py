@@ -30,11 +30,11 @@ from tidelog.times import format_time
 def command(
     source: str, names: tuple[str, ...], start: Moment | None, cut_path: str, history_source: str | None, options: JobOptions
 ) -> None:
-    """Read each partition's last stable offset once, store that cut in FILE, and read the history before it (--rows).
+    """Read each partition's last stable offset once, store these offsets in FILE as the cut, and read the history before the cut.
 
-    The history is every committed record with from <= timestamp below the cut; a stream started with
-    tidelog.spark.bootstrap.Cut.load(FILE).stream(spark) begins exactly at the cut: no gap, no repeat. An existing FILE is used,
-    so that a failed job can be started again with the same command.
+    The history is every committed record below the cut with a timestamp at or after --from; --rows writes it. A stream started
+    with tidelog.spark.bootstrap.Cut.load(FILE).stream(spark) begins exactly at the cut: no gap, no repeat. If FILE exists, its
+    cut is used, so that a failed job can be started again with the same command.
     """
     from tidelog.spark.jobs.bootstrap import bootstrap, cut_at
 
@@ -45,7 +45,7 @@ def command(
         echo_moment(start)
     else:
         since = "the log's start" if cut.start_ms is None else format_time(cut.start_ms)
-        notices.note(f"the existing cut in {cut_path} is used: it was taken {format_time(cut.taken_ms)}, from {since}")
+        notices.note(f"the existing cut in {cut_path} is used: taken at {format_time(cut.taken_ms)}, history from {since}")
 
     # If the cut is stored and the history is read from elsewhere, the source is not needed.
     places, data_dir = [history_source or source], data_dir_of(source)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-latency",
     metavar="TIME",
-    help="The longest time from a record's timestamp to its append to the source's log, with clock skew: 5m.",
+    help="The longest time from a record's timestamp to its append in the source, including clock skew, e.g. 5m.",
 )
 @time_zone_option
 @click.option(

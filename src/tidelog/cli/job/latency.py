@@ -19,8 +19,8 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
 
     \b
     latency   append time - CreateTime, on topics with LogAppendTime (format v2 keeps both)
-    lateness  how far a CreateTime is below the largest before it, on topics with CreateTime:
-              the append time of such a record is unknown
+    lateness  largest CreateTime so far - CreateTime, on topics with CreateTime,
+              because their records have no append time
     unknown   records of old formats that have one time or none
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     from tidelog.spark.jobs.latency import latency

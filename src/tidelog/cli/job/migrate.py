@@ -1,4 +1,4 @@
-"""`tidelog job migrate DIR OUT`: rewrites a data folder in old message formats in format v2."""
+"""`tidelog job migrate DIR OUT`: copies a data folder, and rewrites old message formats as v2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.cli.options import directory_argument
 @click.option("--topic", help="Only this topic.")
 @job_options
 def command(directory: str, out_dir: str, topic: str | None, options: JobOptions) -> None:
-    """Rewrite the data folder DIR, whose segments are in message formats v0 and v1 or mixed, in v2, as the new folder OUT.
+    """Copy the data folder DIR to the new folder OUT, and rewrite all batches of message formats v0 and v1 as v2.
 
     Offsets, keys, values, timestamps and their type, codecs, and the times of the files are kept; v2 batches are copied
     unchanged. All indexes and time maps are built. DIR is only read. OUT must be missing or empty; until everything is

@@ -21,8 +21,8 @@ from tidelog.times import parse_duration
 @click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the target.")
 @click.option("--follow", is_flag=True, help="Keep copying new records until the process is stopped.")
 @click.option("--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between polls.")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also keep this group's committed offsets in the target.")
-@click.option("--all-groups", is_flag=True, help="Also keep the committed offsets of all groups in the target.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also copy this group's committed offsets, translated.")
+@click.option("--all-groups", is_flag=True, help="Also copy the committed offsets of all groups, translated.")
 @click.option(
     "--job-id", metavar="NAME", help="Name under which positions are stored. [default: mirror-<the source's cluster id>]"
 )

@@ -1,4 +1,4 @@
-"""`tidelog job rebuild DIR [TOPIC]`: `tidelog index rebuild` on Spark. `tidelog job build` does so for missing files only."""
+"""`tidelog job rebuild DIR [TOPIC]`: `tidelog index rebuild` on Spark. `tidelog job build` builds only missing files."""
 
 from __future__ import annotations
 

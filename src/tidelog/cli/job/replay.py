@@ -65,10 +65,11 @@ def command(
     times: str,
     options: JobOptions,
 ) -> None:
-    """Copy every record with from <= timestamp < to, in transactions, batch by batch, into the same partitions of a topic.
+    """Copy every record of the window [--from, --to) to the same partition of the target topic, in transactions, batch by batch.
 
     Each record is copied once, even if the job is killed: started again with the same --map, it continues with the same window.
-    The map has the target offset of each record; --rows writes it. A missing topic is created, without retention.
+    The map has the target offset of each record; --rows writes the map. If the topic to copy to is missing, it is created
+    without retention.
     """
     from tidelog.copying.column_rebuilding import TimeRule
     from tidelog.copying.replay import ReplayRequest, read_replay, remembered

@@ -36,11 +36,12 @@ def command(
     largest timestamp  of the segment's records (KIP-33, Kafka)
     file time          when the file was last written (before KIP-33)
     last message       the timestamp of the segment's last record (KIP-32)
-    LogAppendTime      when the segment's last batch was appended, if the log has that
-    CreateTime         the largest of the segment's records, even if the timestamp is the broker's
+    LogAppendTime      when the segment's last batch was appended; unknown if that batch has CreateTime
+    CreateTime         the largest CreateTime of the segment's records; unknown if none is stored
 
-    With --rows there is a row for each segment and rule. The job uses the topic's own settings if the folder has them (Tidelog's
-    folders do, and Kafka's that contain the metadata log), then those of --config, then Kafka's defaults. Nothing is deleted.
+    With --rows there is a row for each segment and rule. The job uses the topic's own settings if the folder has them (a folder
+    of Tidelog does; a folder of Kafka does if it contains the metadata log), then those of --config, then Kafka's defaults.
+    Nothing is deleted.
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     from tidelog.spark.jobs import retention as job
 

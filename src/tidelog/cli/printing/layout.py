@@ -1,4 +1,4 @@
-"""The form of output: tables, sizes and harmless text for people, JSON lines for scripts."""
+"""Formats output: tables, sizes, and text with escaped control characters for people; JSON lines for scripts."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def table(
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers aligned to the right, others to the left.
 
     Rows are laid out a thousand at a time, so that any number of rows can be printed in bounded memory; a column may get wider
-    from one thousand to the next, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or
-    None, which is shown as `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its
-    column. A row may be shorter than the others. No line ends in blanks.
+    from one thousand rows to the next, but never narrower. A column is numeric if each of its first cells is an int, an
+    Amount, or None, which is shown as `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does
+    not widen its column. A row may be shorter than the others. No line ends in blanks.
 
     If standard output is a terminal and the table is wider, long headings get several lines; if it is still wider, the columns in
     `spare` are left out one by one, in that order, and the last line names them. `styles` are the colours of the columns.

@@ -1,7 +1,7 @@
 """Notices on stderr, separate from the answer: one line each, `note: ...`.
 
-Lower layers report what they tolerate (a damaged index, a torn tail) to `logging.getLogger("tidelog.<area>")`; here those records
-become lines. The same line is printed once per run, however often its cause occurs.
+Lower layers report what they tolerate (a damaged index, a truncated last batch) to `logging.getLogger("tidelog.<area>")`; here
+those log records become lines. The same line is printed once per run, however often its cause occurs.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _ROWS_AT_A_TIME = 1024
 _INFINITY = 2**63 - 1
 
 _LAST_LOCAL_MS = 253_402_214_400_000
-"""The start of the last day that Python's `datetime` has in every zone."""
+"""The start of the last day that Python's `datetime` can represent in every zone."""
 
 
 class Counted:

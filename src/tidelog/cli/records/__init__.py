@@ -1,1 +1,1 @@
-"""Processes records of `cat` between plan and output: selects, sorts, counts and formats Arrow batches."""
+"""The options of `cat`, and the work on the records that it reads: selects, sorts, counts and formats Arrow batches."""

@@ -174,7 +174,7 @@ def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool, writes_tex
     reason = ""
     if any(one.time.end_ms is not None for one in plans) and not has_lateness:
         reason = (
-            "; late records may be anywhere after the start: to read less, assume that none is later, e.g. --max-lateness 10m"
+            "; late records may be anywhere after the start: to read less, limit how late they may be, e.g. --max-lateness 10m"
         )
     notices.print_line(f"reading {show_bytes_size(size_bytes)}, {about} or more{reason}")
 

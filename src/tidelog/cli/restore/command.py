@@ -1,4 +1,4 @@
-"""`tidelog restore BACKUP --to DIR|HOST:PORT [--until TIME]`: a backup as it was at a moment, in a folder or a cluster."""
+"""`tidelog restore BACKUP --to DIR|HOST:PORT [--until TIME]`: restores a backup, up to a time, into a folder or a cluster."""
 
 from __future__ import annotations
 
@@ -206,10 +206,11 @@ def planned(
 @click.option("--dry-run", is_flag=True, help="Show what would be restored, and whether the target would accept it.")
 @json_option
 def command(report_file: str | None, sign_key: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Restore a backup to a moment: into a data folder that Kafka can open, or into a running cluster.
+    """Restore a backup, up to a time: into a data folder that Kafka can open, or into a running cluster.
 
-    In a folder, records keep their offsets and leader epochs. In a cluster they get new offsets, and the positions of groups are
-    translated. Transactions that were open at the moment are left out. Topics that already exist are refused.
+    In a folder, records keep their offsets and leader epochs. In a cluster they get new offsets, and the committed offsets of
+    groups are translated. Transactions that were open at that time are left out. A topic that already exists in the folder is
+    refused, and so is a topic that has records in the cluster, without --into-existing.
 
     After a crash, run the same command again: nothing is restored twice. Exit code 3: what was read back differs from the backup.
     """

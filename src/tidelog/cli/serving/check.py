@@ -124,7 +124,7 @@ def check_serving(
 
 
 def _check_divided(found: _Findings, folder: Path, count: int) -> bool:
-    """Report the state of the folder of several brokers; return whether they are running."""
+    """Report the state of a folder that several brokers share; return whether they are running."""
     if not folder.exists():
         return _check_new(found, folder)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -185,7 +185,7 @@ class _Findings:
 def _without_errors(found: _Findings, properties: Mapping[str, str]) -> dict[str, str] | None:
     """Report every error in the properties, and return the properties that caused none.
 
-    Return None if an error cannot be blamed on one property: a property is missing, for example.
+    Return None if no single property causes an error: for example, if a property is missing.
     """
     left, removed = dict(properties), set[str]()
     while (error := _error_of(left)) is not None:

@@ -69,7 +69,7 @@ class Effectless(NamedTuple):
 
 
 def effectless(found: Mapping[str, str], wanted: ServerProperties) -> Effectless:
-    """Return the properties of a file, `found`, that have no effect according to `wanted`."""
+    """Return those properties of a file, `found`, that the parsed properties, `wanted`, report as unknown or unused."""
     unknown, unused = ([name for name in names if name in found] for names in (wanted.unknown, wanted.unused))
     guards = [name for name in GUARDS if name in unused and found[name] not in ("", "none")]
     return Effectless(unknown, guards, [name for name in unused if name not in guards])

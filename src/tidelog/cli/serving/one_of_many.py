@@ -1,4 +1,4 @@
-"""A process of `tidelog serve --processes`: `tidelog serve`, ended by the end of its standard input."""
+"""One broker's process of `tidelog serve --processes`. It runs `tidelog serve`, and ends when its standard input is closed."""
 
 from __future__ import annotations
 

@@ -225,7 +225,9 @@ class Collector:
         gc.set_threshold(first, second, third + self._own_looks)
 
     def _freeze(self, before: int) -> int:
-        """Freeze the old objects if there are many; return how many collections of younger objects the next full one counts."""
+        """Freeze the old objects if there are many. Return the number of collections of younger objects since the last full
+        collection or freeze.
+        """
         old = len(gc.get_objects(2))
         if old >= MANY_OBJECTS:
             if old < 2 * MANY_OBJECTS:  # With more, one request has made nearly all of them, and a collection would take long.

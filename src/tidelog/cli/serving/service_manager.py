@@ -3,8 +3,8 @@
 | | |
 |---|---|
 | `READY=1` | clients are served; systemd now starts the services that need the broker |
-| `STOPPING=1` | the broker shuts down |
-| `WATCHDOG=1` | the event loop runs; sent twice in each `WATCHDOG_USEC`, if the unit has a `WatchdogSec` |
+| `STOPPING=1` | the broker is shutting down |
+| `WATCHDOG=1` | the event loop is running; sent twice in each `WATCHDOG_USEC`, if the unit has a `WatchdogSec` |
 
 Without a `NOTIFY_SOCKET`, nothing is sent.
 """
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 
 def notify_ready(status: str, loop: asyncio.AbstractEventLoop) -> None:
-    """Report that clients are served. From now on, also report that the event loop runs."""
+    """Report that clients are served. From now on, also report that the event loop is running."""
     _send(f"READY=1\nSTATUS={status}")
     period = os.environ.get("WATCHDOG_USEC", "")
     if period.isdecimal() and os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
@@ -26,7 +26,7 @@ def notify_ready(status: str, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def notify_stopping() -> None:
-    """Report that the broker shuts down."""
+    """Report that the broker is shutting down."""
     _send("STOPPING=1\nSTATUS=shutting down")
 
 

@@ -1,4 +1,4 @@
-"""`tidelog sql DIR|HOST:PORT [QUERY]`: SQL over the topics of a folder or a cluster; a shell without a query.
+"""`tidelog sql DIR|HOST:PORT [QUERY]`: SQL over the topics of a folder or a cluster. Without QUERY, it starts a shell.
 
 `tidelog.queries` has the tables and the rules; the result goes to standard output or to a file. The notes and exit codes are
 those of `cat`: 3 if records are missing from a table that was read.

@@ -1,8 +1,8 @@
 """Reads the keys that are typed while the shell executes a statement.
 
-The terminal stays in raw mode between prompts, so Ctrl-C is always a key and never a signal. Either the prompt reads it and
-passes it on, or this module reads it, however soon after Enter it is typed. Other keys are kept, in order, for the next
-prompt.
+The terminal stays in raw mode between prompts, so Ctrl-C is always a key and never a signal. Even if it is typed right after
+Enter, it is not lost: either the prompt reads it and passes it on, or this module reads it. Other keys are kept, in order, for
+the next prompt.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 | a large range of a broker | from the offsets that the broker finds for the ends of the intervals | no |
 | any, with filters or read_committed | the range is read until the job's time is over | if all of the range was read |
 
-`why` gives the reasons for inexact counts; without `in_time`, records may be missing from them. With `exact=1`, everything that
-an exact count needs is read, until the job's time is over.
+`why` gives the reasons for inexact counts. If `in_time` is false, the job's time ended first, and the counts may be too low.
+With `exact=1`, everything that an exact count needs is read, until the job's time is over.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Sorted by offset, the partitions come one after the other, and `next` is the position after the last record. Sorted by time, the
 partitions are merged by timestamp, partition and offset. A request reads no more than the page needs, and ends after a time
-limit. Then `done` is false, the page may have fewer records than requested, and `next` is the parameter of the request that
-continues.
+limit, so a page may have fewer records than requested. If there may be more records, `done` is false, and `next` is the parameter
+`after` of the next request.
 """
 
 from __future__ import annotations

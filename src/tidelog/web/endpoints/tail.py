@@ -5,7 +5,7 @@
 | start | the offsets from which records are shown |
 | record | a record, in the form of `/api/records` |
 | dropped | the number of offsets that were skipped, because more records arrived than can be shown |
-| problem | why nothing can be read at the moment; the stream continues once it can |
+| problem | why nothing can be read at the moment; the stream continues when reading works again |
 | beat | none; sent when there was no other event for a while |
 """
 
@@ -33,7 +33,7 @@ MAX_OFFSETS = 2_000
 """The most offsets of a partition that are read at once without filters: more than a person can read."""
 
 MAX_FILTERED = 200_000
-"""The same with filters, which few records pass."""
+"""The most offsets of a partition that are read at once with filters, because few records pass them."""
 
 MAX_SHOWN = 500
 """The most records that are sent at once."""

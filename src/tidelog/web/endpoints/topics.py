@@ -78,7 +78,7 @@ def topics(context: Context, query: Query, job: Job) -> Answer:
 
 
 def point(source: Source) -> Answer | None:
-    """Return which point of a backup is shown; None if the source is no backup."""
+    """Return which point of a backup is shown; None if the source is not a backup."""
     path = None if source.log_dir is None else source.log_dir.path
     if not isinstance(path, BackupPath):
         return None

@@ -1,8 +1,8 @@
-// Questions to the server. Every one can be given up: a later question of the same asker takes the place of an earlier one.
+// Requests to the server. Each can be aborted: a new request of the same asker aborts the earlier one.
 
 import { el } from "./dom.js";
 
-/** An error as the server says it: what, where, found, expected. */
+/** An error, with the fields of the server's response: what, where, found, expected. */
 export class Problem extends Error {
   constructor({ what, where, found, expected }, status = 0) {
     super(what);
@@ -10,7 +10,7 @@ export class Problem extends Error {
   }
 }
 
-/** The address of an endpoint, without the parameters that are empty. */
+/** Return the address of an endpoint. Empty parameters are left out. */
 export function address(endpoint, params = {}) {
   const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
@@ -22,12 +22,12 @@ async function problemOf(response) {
     return new Problem((await response.json()).error, response.status);
   } catch {
     const what = response.status === 403 ? "the session of this page has ended" : `the server answered ${response.status}`;
-    const expected = response.status === 403 ? "open the address that `tidelog ui` printed again" : undefined;
+    const expected = response.status === 403 ? "open the address that `tidelog ui` printed" : undefined;
     return new Problem({ what, expected }, response.status);
   }
 }
 
-/** Ask once; raises Problem, or AbortError once `signal` is aborted. */
+/** Send a request and return its answer. Throws Problem, or AbortError if `signal` is aborted. */
 export async function ask(endpoint, params, signal) {
   let response;
   try {
@@ -40,7 +40,7 @@ export async function ask(endpoint, params, signal) {
   return response.json();
 }
 
-/** An asker: its latest question gives up the one before. `ask.stop()` gives up the last. */
+/** Return an asker: a function like `ask` that aborts its earlier request. `stop()` aborts the last one. */
 export function asker() {
   let under = null;
   const one = (endpoint, params) => {
@@ -54,7 +54,7 @@ export function asker() {
 
 export const isAborted = (error) => error.name === "AbortError";
 
-/** A problem for people. Anything that is no Problem is a fault of this page, and goes to the console, too. */
+/** Return the element that shows an error. An error that is not a Problem is a bug of this page, and is also logged. */
 export function shownProblem(error, retry) {
   if (!(error instanceof Problem)) console.error(error);
   const details = [

@@ -1,8 +1,8 @@
-// The time axis of a topic: the part of time that is drawn, the range that is chosen in it, and their pixels.
+// The time axis of a topic: the visible times, the selected range, and their pixels.
 
 const LEAST_MS = 1;
 
-/** What `time ↔ pixel` needs: the drawn times [from, to) on `width` pixels that begin at `left` and leave `right`. */
+/** Converts times to pixels and back: the visible times [from, to) are `width` pixels wide, with margins `left` and `right`. */
 export class Axis {
   constructor(from, to, left, width, right = 0) {
     this.from = from;
@@ -16,12 +16,12 @@ export class Axis {
     return this.to - this.from;
   }
 
-  /** The pixel of a time, within what is drawn. */
+  /** Return the pixel of a time, limited to the visible times. */
   x(ms) {
     return this.left + ((Math.min(this.to, Math.max(this.from, ms)) - this.from) / this.span) * this.width;
   }
 
-  /** The time at a pixel, within what is drawn, in whole ms. */
+  /** Return the time at a pixel in whole ms, limited to the visible times. */
   ms(x) {
     const share = Math.min(1, Math.max(0, (x - this.left) / this.width));
     return Math.round(this.from + share * this.span);
@@ -30,10 +30,10 @@ export class Axis {
 
 const FARTHEST = 8.64e15;
 
-/** Numbers that a Date can hold. */
+/** Return a time, rounded to whole ms and limited to what a Date can hold. */
 export const bounded = (ms) => Math.min(FARTHEST, Math.max(-FARTHEST, Math.round(Number(ms))));
 
-/** A range moved by `steps` tenths of what is drawn, made longer by `grown` tenths of it. */
+/** Return a range, moved by `steps` twentieths of the visible time, and longer by `grown` twentieths. */
 export function moved(range, axis, steps, grown) {
   const step = axis.span / 20;
   const start = bounded(range.start + steps * step);
@@ -41,7 +41,7 @@ export function moved(range, axis, steps, grown) {
   return { start, end: Math.max(end, start + LEAST_MS) };
 }
 
-/** The drawn part `factor` times as long, about its middle or that of the range. */
+/** Return visible times that are `factor` times as long. The middle is that of the range, or else of the axis. */
 export function zoomed(axis, range, factor) {
   const middle = range ? (range.start + range.end) / 2 : (axis.from + axis.to) / 2;
   const half = Math.max(LEAST_MS * 5, (axis.span * factor) / 2);
@@ -54,7 +54,7 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 15, 30, 60, 
 
 const BAR_PX = 6;
 
-/** Whole stretches of time that cover what is drawn, of a length that people use, each at least a bar wide. */
+/** Return intervals of a round length, such as 5 minutes, that cover the visible times; each is at least a bar wide. */
 export function bucketsOf(axis) {
   const least = axis.span / Math.max(10, Math.min(1900, Math.floor(axis.width / BAR_PX)));
   const step = STEPS.find((one) => one >= least) ?? Math.ceil(least / (28 * DAY)) * 28 * DAY;
@@ -63,10 +63,10 @@ export function bucketsOf(axis) {
   return { start, end: bounded(start + number * step), buckets: number };
 }
 
-/** How many of `total` records may be beyond the axis at either end: those of clocks that are wrong. */
+/** Return how many of `total` records may be outside the axis at each end: their clocks are probably wrong. */
 const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
 
-/** The time of an answer's counts without the strays at both ends; `spare` is how many are left of an earlier call. */
+/** Return the time range of the counts without strays at both ends. `spare` has the strays that an earlier call left over. */
 export function bulk({ start_ms: start, step_ms: step, counts }, spare) {
   const total = counts.reduce((one, other) => one + other, 0);
   let { before, after } = spare ?? { before: strays(total), after: strays(total) };

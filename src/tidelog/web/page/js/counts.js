@@ -1,4 +1,4 @@
-// How many records each stretch of time has, drawn by uPlot.
+// The chart of the number of records in each interval, drawn by uPlot.
 
 import { asker, isAborted } from "./api.js";
 import { bucketsOf } from "./axis.js";
@@ -9,12 +9,12 @@ const HEIGHT = 142;
 
 let library = null;
 
-/** uPlot is loaded when the first chart is drawn. */
+/** Return uPlot; load it for the first chart. */
 function uPlotLoaded() {
   library ??= new Promise((done, failed) => {
     document.head.append(
       el("link", { rel: "stylesheet", href: "vendor/uPlot/uPlot.min.css" }),
-      el("script", { src: "vendor/uPlot/uPlot.iife.min.js", onload: () => done(window.uPlot), onerror: () => failed(new Error("uPlot is not there")) }),
+      el("script", { src: "vendor/uPlot/uPlot.iife.min.js", onload: () => done(window.uPlot), onerror: () => failed(new Error("uPlot could not be loaded")) }),
     );
   });
   return library;
@@ -23,7 +23,7 @@ function uPlotLoaded() {
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const short = new Intl.NumberFormat("en", { notation: "compact" });
 
-/** A tick's text, or nothing if it would be cut off at the right border, `room` pixels from its middle. */
+/** Return a tick's text, empty if the right border, `room` pixels from the tick's middle, would cut it off. */
 const fitting = (text, room) => (Math.max(...text.split("\n").map((line) => line.length)) * 3.6 > room ? "" : text);
 
 export class Counts {
@@ -47,7 +47,7 @@ export class Counts {
     this.chart?.destroy();
   }
 
-  /** Ask for the counts of what `axis` draws. */
+  /** Request and draw the counts of the times on `axis`. */
   async show(axis, wanted) {
     this.axis = axis;
     this.note.textContent = this.answer ? this.note.textContent : "Counting …";
@@ -66,7 +66,7 @@ export class Counts {
     }
   }
 
-  /** The words for the bar at a pixel. */
+  /** Return the description of the bar at a pixel, null without a bar. */
   at(x) {
     if (!this.answer) return null;
     const { start_ms: start, step_ms: step, counts } = this.answer;

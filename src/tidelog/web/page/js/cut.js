@@ -1,4 +1,4 @@
-// What a consumer gets that reads from the first offset of a range to the first offset of its end, beside the records of the range.
+// Compares the records of a range with those that a consumer reads between the offsets of its start and of its end.
 
 import { el } from "./dom.js";
 import { count, counted, time } from "./format.js";
@@ -27,8 +27,8 @@ export function cutPart(root, topic) {
     draw: ({ partitions, done, exact_counts: isExact }, params) => {
       const [exact, got, lost, more] = ["exact", "cut", "lost", "superfluous"].map((name) => sum(partitions, name));
       return [
-        el("p", { class: "statement" }, "The range has ", el("strong", {}, counted(exact, "record")), ". Reading from the offset of its start to the offset of its end finds ", el("strong", {}, count(exact - lost)), " of them, loses ", el("strong", { class: lost ? "bad" : undefined }, count(lost)), `, and reads ${count(more)} of other times.`),
-        el("p", { class: "quiet small" }, `${time(params.start ?? topic.first_ms)} to ${time(params.end ?? topic.last_ms + 1)}. Kafka answers the offset of the first record at or after a time; records that were written late lie behind it. ${counted(got, "record")} read in all.`),
+        el("p", { class: "statement" }, "The range has ", el("strong", {}, counted(exact, "record")), ". Reading from the offset of its start to the offset of its end finds ", el("strong", {}, count(exact - lost)), " of them, loses ", el("strong", { class: lost ? "bad" : undefined }, count(lost)), `, and reads ${count(more)} from outside the range.`),
+        el("p", { class: "quiet small" }, `${time(params.start ?? topic.first_ms)} to ${time(params.end ?? topic.last_ms + 1)}. Kafka returns the offset of the first record at or after a time; late records come after that offset. ${counted(got, "record")} read in all.`),
         !isExact && el("p", { class: "note" }, "Estimated, because exact counts would take long to read. ", el("a", { href: linkWith({ exact: 1 }) }, "Count exactly")),
         !done && el("p", { class: "problem" }, "The time limit was reached before all partitions were counted: the sums cover only those below."),
         pagedTable("The cut by offsets, by partition", COLUMNS, partitions, params),

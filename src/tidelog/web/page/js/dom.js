@@ -1,4 +1,4 @@
-// Elements made by hand. Whatever comes from a log is set as text, never as markup.
+// Creates elements. Data from a log is set as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -13,13 +13,11 @@ function fill(node, props, children) {
   return node;
 }
 
-/** An HTML element: attributes, `onclick` and the like as listeners, children as nodes or text. */
+/** Create an HTML element. Functions such as `onclick` become listeners; children are nodes or text. */
 export const el = (tag, props = {}, ...children) => fill(document.createElement(tag), props, children);
 
-/** An SVG element. */
 export const svg = (tag, props = {}, ...children) => fill(document.createElementNS(SVG, tag), props, children);
 
-/** Put `children` in place of what `node` has. */
 export function put(node, ...children) {
   node.replaceChildren(...children.flat(Infinity).filter((one) => one !== undefined && one !== null && one !== false));
   return node;
@@ -30,17 +28,16 @@ export function announce(text) {
   document.getElementById("status").textContent = text;
 }
 
-/** A labelled control. */
 export const field = (label, control, hint) => el("label", { class: "field", title: hint }, el("span", {}, label), control);
 
-/** A select with `options` as [value, text]. */
+/** Create a select. `options` are pairs [value, text]. */
 export function choice(options, value, props = {}) {
   const node = el("select", props, options.map(([key, text]) => el("option", { value: key }, text)));
   node.value = value ?? options[0][0];
   return node;
 }
 
-/** Call `then` at most once per frame, with the latest width of `node`, from now on. */
+/** Call `then` with the width of `node` whenever the width changes. Return a function that ends this. */
 export function onWidth(node, then) {
   let width = 0;
   const observer = new ResizeObserver(() => {

@@ -1,4 +1,4 @@
-// What is seen, to take away: downloads, and the lines of the command line, Python, SQL and Spark that give the same.
+// Downloads of the selected records, and shell, Python, SQL and Spark lines that return the same records.
 
 import { address } from "./api.js";
 import { announce, el } from "./dom.js";

@@ -1,4 +1,4 @@
-// What is searched for and how values are shown: one form for records, live tail and export.
+// The form with search conditions, order and decoding, for records, live tail and export.
 
 import { choice, el, field } from "./dom.js";
 import { change } from "./state.js";
@@ -30,16 +30,15 @@ const CHOICES = [
 
 const NAMES = [...SEARCHES, ...CHOICES].map(([name]) => name);
 
-/** The order of a range is by time; that of a whole topic by offset, since its first records by time may be anywhere in it. */
+/** Return the order: by default time for a range, and offset for a whole topic, whose earliest records may be anywhere in it. */
 const orderOf = (params) => params.order ?? (params.start === undefined && params.end === undefined ? "offset" : "time");
 
-/** The filters of `params`, as the endpoints take them. */
 export function filtersOf(params) {
   const of = Object.fromEntries(["partitions", ...NAMES].map((name) => [name, params[name]]));
   return { ...of, order: orderOf(params) };
 }
 
-/** The form; `without` are names of controls that make no sense here. */
+/** The form. `without` names the controls that are left out. */
 export class Filters {
   constructor(without = []) {
     this.inputs = {};

@@ -1,4 +1,4 @@
-// Times, spans, bytes and counts, as people read them.
+// Formats times, spans, sizes and counts for people.
 
 const FARTHEST = 8.64e15; // What a Date can hold; a record's timestamp may be anything of 64 bits.
 const formats = new Map();
@@ -6,7 +6,7 @@ const formats = new Map();
 let zone = "UTC";
 export const chosenZone = () => zone;
 
-/** Take a zone for all times from now on; a name that the browser does not know leaves it as it was. */
+/** Set the zone of all times. If the browser does not know the name, the zone stays unchanged. */
 export function chooseZone(name) {
   try {
     new Intl.DateTimeFormat("en", { timeZone: name });
@@ -29,7 +29,7 @@ function formatOf(precision) {
   return formats.get(key);
 }
 
-/** Epoch ms in the chosen zone: `2026-11-17 09:00:00.123`; a record without a time, or beyond any calendar, as it is. */
+/** Format epoch ms in the chosen zone: `2026-11-17 09:00:00.123`. A time that a Date cannot hold stays a number. */
 export function time(ms, precision = "ms") {
   if (ms === null || ms === undefined) return "–";
   const number = Number(ms);
@@ -38,7 +38,7 @@ export function time(ms, precision = "ms") {
   return formatOf(precision).format(number).replace(",", ".");
 }
 
-/** A time as short as `step` ms between neighbours allows: for an axis, with its day where that changes. */
+/** Format a tick of an axis, as short as ticks `step` ms apart allow. The day is shown only where it changes. */
 export function tick(ms, step, before) {
   const day = time(ms, "day");
   if (step >= 86_400_000) return day;
@@ -54,7 +54,7 @@ const UNITS = [
   ["ms", 1],
 ];
 
-/** A span of ms in at most two units: `2h 5m`. */
+/** Format a span in ms with at most two units: `2h 5m`. */
 export function span(ms) {
   if (ms === null || ms === undefined) return "–";
   let left = Math.abs(Math.round(Number(ms)));
@@ -69,19 +69,17 @@ export function span(ms) {
   return (ms < 0 ? "−" : "") + parts.join(" ");
 }
 
-/** A whole number with separators; beyond 2^53 the server sends a string. */
+/** Format a whole number with separators. Beyond 2^53 the server sends a string. */
 export function count(value) {
   if (value === null || value === undefined) return "–";
   return (typeof value === "string" ? BigInt(value) : value).toLocaleString("en");
 }
 
-/** `1 record`, `2 records`. */
 export const counted = (value, noun) => `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
 
-/** The point of a backup that is shown, or "". */
+/** Describe the point of a backup that is shown; "" if the source is not a backup. */
 export const pointOf = (point) => (point ? `point ${count(point.sequence)} of a backup, taken ${time(point.taken_ms, "minute")}` : "");
 
-/** A size: `999 B`, `1.5 KiB`. */
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let left = Number(value);

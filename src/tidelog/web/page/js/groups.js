@@ -27,7 +27,7 @@ const PARTITIONS = [
 
 const noted = (notes) => (notes ?? []).map((note) => el("p", { class: "note" }, note));
 
-/** A view of one question. */
+/** Return a view that shows the answer to one request. */
 function answered(root, title, head, endpoint, wanted, draw) {
   put(root, head);
   return { title: `${title} – Tidelog`, ...askedPart(root, { endpoint, wantedOf: () => wanted, draw }) };

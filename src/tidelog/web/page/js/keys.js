@@ -1,4 +1,4 @@
-// Keys for the whole page. What has a key says so in `data-key`; `/` goes to the first search field.
+// Keyboard shortcuts of the whole page. An element's attribute `data-key` names its key; `/` goes to the first search field.
 
 import { el } from "./dom.js";
 
@@ -17,7 +17,6 @@ const HELP = [
 
 let dialog = null;
 
-/** Open or close the list of keys. */
 export function toggleHelp() {
   if (!dialog) {
     dialog = el(

@@ -1,4 +1,4 @@
-// How an offset is found for a time, as a picture: each step's bar is the part of the one above that was chosen.
+// Shows how the offset for a time is found: the bar of each step is the part that the step above selected.
 
 import { el, field, svg } from "./dom.js";
 import { ask, shownProblem } from "./api.js";
@@ -10,7 +10,7 @@ import { change, linkWith } from "./state.js";
 const WIDE = 1000;
 const MOST_BOXES = 60;
 
-/** A bar with a mark from `from` to `to` (shares of it), under the funnel that widens from the `above` mark; `cuts` are borders. */
+/** Draw a bar with a mark from `from` to `to`, below a funnel from the mark `above`. Marks and `cuts` are shares of the bar. */
 function strip(above, from, to, cuts = [], past = 0, isLast = false) {
   const [top, height, low] = [48, 26, 100];
   const x = (share) => Math.round(Math.min(1, Math.max(0, share)) * WIDE);
@@ -32,7 +32,7 @@ function strip(above, from, to, cuts = [], past = 0, isLast = false) {
 const name = (path) => (path ? String(path).split("/").at(-1) : "");
 const cutsOf = (parts) => Array.from({ length: Math.max(0, Math.min(parts, MOST_BOXES) - 1) }, (_, at) => (at + 1) / Math.min(parts, MOST_BOXES));
 
-/** The share of a file that a slot is. */
+/** Return the start and end of a slot as shares of the index file. */
 function slotMark(step) {
   const entries = Math.max(1, step.entries);
   return step.slot < 0 ? [0, 0.004] : [step.slot / entries, (step.slot + 1) / entries];
@@ -91,7 +91,7 @@ const DRAWN = {
   },
 };
 
-/** The drawn steps, in order: neighbouring segments are one. */
+/** Return the steps to draw, in order. Adjacent segments are one step. */
 function drawn(steps) {
   const found = [];
   for (let at = 0; at < steps.length; at++) {
@@ -119,7 +119,7 @@ function picture({ steps, answer, read_bytes: read }, params) {
   return [
     el("p", { class: "statement answer", role: "status" }, record ? ["The first record at or after the time is ", el("a", { href: linkWith({ part: undefined, record: `${params.lookup_partition ?? answer.partition ?? 0}:${answer.offset}`, start: undefined, end: undefined }) }, `offset ${count(answer.offset)}`), `, of ${time(answer.timestamp_ms)}.`] : "No record is at or after that time."),
     items.length > 0 ? el("ol", { class: "steps" }, items) : el("p", { class: "quiet" }, "Brokers do not report the steps of a search: they are shown only for a folder."),
-    el("p", { class: "quiet" }, read !== undefined && read !== null && `${bytes(read)} read. `, kafka && (same ? "Apache Kafka answers the same." : `Apache Kafka answers ${Number(kafka.offset) < 0 ? "that there is none" : `offset ${count(kafka.offset)}`}.`)),
+    el("p", { class: "quiet" }, read !== undefined && read !== null && `${bytes(read)} read. `, kafka && (same ? "Apache Kafka finds the same record." : `Apache Kafka finds ${Number(kafka.offset) < 0 ? "no record" : `offset ${count(kafka.offset)}`}.`)),
   ];
 }
 

@@ -1,4 +1,4 @@
-// The frame of the page: its header, which view the address names, and keys.
+// The page: its header, the view that the address names, and keyboard shortcuts.
 
 import { ask, isAborted, shownProblem } from "./api.js";
 import { announce, choice, el, put } from "./dom.js";
@@ -9,7 +9,7 @@ import { groupView, groupsView } from "./groups.js";
 import { topicView } from "./topic.js";
 import { topicsView } from "./topics.js";
 
-/** Each view: `key(params)` says what it is of, `open(root, params, server)` shows it and returns {update, close}. */
+/** `key(params)` identifies what a view shows; `open(root, params, server)` shows it, and returns {title, update, close}. */
 const VIEWS = { topics: topicsView, topic: topicView, groups: groupsView, group: groupView };
 
 const main = document.getElementById("main");

@@ -1,11 +1,11 @@
-// A part of a topic that is one question: asked again when what it depends on changes.
+// A part of a topic that shows the answer to one request, which is sent again when its parameters change.
 
 import { asker, isAborted, shownProblem } from "./api.js";
 import { el, put } from "./dom.js";
 
 /**
- * `wantedOf(params)` is the question, null if there is none yet; `draw(answer, params)` makes its nodes, again whenever the
- * address changes; `head(params)` is called first.
+ * `wantedOf(params)` returns the request's parameters, or null to show `none` instead. `draw(answer, params)` returns the nodes
+ * for the answer, and is called whenever the address changes. `head(params)` is called first.
  */
 export function askedPart(root, { endpoint, wantedOf, draw, head, none }) {
   const ask = asker();

@@ -1,4 +1,4 @@
-// The range as text: times as people say them, which the server understands; and buttons for what is often wanted.
+// The form for the range: times as text, which the server parses, and buttons for frequent changes.
 
 import { ask, shownProblem } from "./api.js";
 import { el, field, put } from "./dom.js";
@@ -13,7 +13,7 @@ export class RangeForm {
     this.from = input("From", "the first record");
     this.to = input("To", "the last record");
     this.said = el("div", { class: "said" });
-    const zoomIn = el("button", { type: "button", "data-key": "z", onclick: () => change({ from: this.params.start, to: this.params.end }) }, "Zoom to it");
+    const zoomIn = el("button", { type: "button", "data-key": "z", onclick: () => change({ from: this.params.start, to: this.params.end }) }, "Zoom to range");
     const all = el("button", { type: "button", "data-key": "a", onclick: () => change({ start: undefined, end: undefined, from: undefined, to: undefined, partitions: undefined, after: undefined }) }, "All");
     this.buttons = { zoomIn, all };
     this.total = el("output", { class: "total", "aria-live": "polite" });

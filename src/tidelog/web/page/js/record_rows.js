@@ -1,4 +1,4 @@
-// Rows of records: time, partition, offset, key, value; and one record whole below its row.
+// Rows of records: time, partition, offset, key, value. An open record is shown in full below its row.
 
 import { address, asker, isAborted, shownProblem } from "./api.js";
 import { el, put } from "./dom.js";
@@ -17,7 +17,6 @@ const TYPES = { 0: "CreateTime", 1: "LogAppendTime" };
 
 export const idOf = (record) => `${record.partition}:${record.offset}`;
 
-/** An empty table of records, and its body. */
 export function recordTable(caption, keyed = true) {
   const body = el("tbody", {});
   const head = COLUMNS.map(([name, cls]) => el("th", { scope: "col", class: cls }, name));
@@ -25,7 +24,7 @@ export function recordTable(caption, keyed = true) {
   return { node, body };
 }
 
-/** A row; `open` is called with the record when its offset is pressed, or the row clicked. */
+/** Return a record's row. A click on the row or its offset calls `open` with the record. */
 export function recordRow(record, params, open) {
   const button = el("button", { type: "button", class: "offset-button", "aria-expanded": "false", "aria-label": `Offset ${record.offset} of partition ${record.partition}: show the record` }, count(record.offset));
   const row = el(
@@ -62,7 +61,7 @@ function batchOf(batch) {
   return el("section", {}, el("h3", {}, "Batch"), el("p", { class: "quiet small" }, facts.filter(Boolean).join(", ")));
 }
 
-/** The row with the whole record, asked for now; `close()` gives it up. */
+/** Return a row that requests and shows the whole record. `close()` aborts the request. */
 export function wholeRecord(record, wanted, filters, close) {
   const ask = asker();
   const place = { ...wanted, partition: record.partition, offset: record.offset };

@@ -1,4 +1,4 @@
-// The records of the range, in the order of time or of offsets, one page at a time; the server's cursor leads to the next.
+// The records of the range, by time or by offset, one page at a time. The server returns the cursor of the next page.
 
 import { asker, isAborted, shownProblem } from "./api.js";
 import { announce, el, put } from "./dom.js";
@@ -25,7 +25,7 @@ export function recordsPart(root, topic) {
     open = { id: null, stop: null, node: null };
   }
 
-  /** Open the record that the address names, below its row or, if its page is another one, above the table. */
+  /** Open the record that the address names: below its row, or above the table if it is on another page. */
   function openRecord(params) {
     if (params.record === (open.id ?? undefined)) return;
     closeRecord();

@@ -8,7 +8,7 @@ import { pagedTable } from "./table.js";
 
 const recordLink = (row) => linkWith({ part: undefined, record: `${row.partition}:${row.kept_by.offset}`, start: undefined, end: undefined, sort: undefined, desc: undefined, page: undefined });
 
-/** How much longer a segment stays for another segment's record than for its own. */
+/** Return how much longer (ms) a record of another segment keeps a segment than its own records do. */
 const pinned = (row) => (row.kept_by && row.max_ms !== null && row.kept_by.segment !== row.base_offset ? Math.max(0, row.kept_by.timestamp_ms - row.max_ms) : 0);
 
 function pin(row) {

@@ -1,4 +1,4 @@
-// The segments of one partition as a table: what the bars above show, for keys and screen readers.
+// The segments of one partition as a table, which keyboards and screen readers can use instead of the bars above.
 
 import { choice, el, field } from "./dom.js";
 import { bytes, count, counted, time } from "./format.js";
@@ -17,7 +17,7 @@ const COLUMNS = [
   { name: "Time map", cell: (row) => (row.has_map === true ? "yes" : row.has_map === false ? "no" : "–") },
 ];
 
-/** A select of partitions, or a number field where they are many. */
+/** Return a select of partitions, or a number field if there are many. */
 export function partitionChoice(topic, value, chosen) {
   const all = topic.partitions.map((one) => String(one.partition));
   const props = { onchange: (event) => chosen(event.target.value) };
@@ -37,7 +37,7 @@ export function segmentsPart(root, topic) {
     },
     wantedOf: (params) => ({ ...topic.wanted, partition: partitionOf(params), width: MOST }),
     draw: ({ segments, of }, params) => [
-      el("p", { class: "quiet" }, counted(of ?? segments.length, "segment"), segments.length < (of ?? 0) && ", neighbours drawn together"),
+      el("p", { class: "quiet" }, counted(of ?? segments.length, "segment"), segments.length < (of ?? 0) && ", some neighbours are combined"),
       pagedTable("Segments", COLUMNS, segments, params),
     ],
   });

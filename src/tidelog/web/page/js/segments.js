@@ -1,4 +1,4 @@
-// The segments of each partition on the time axis: a row a partition, drawn and asked for when it is scrolled into view.
+// The segments on the time axis, one row for each partition. A row is requested and drawn when it scrolls into view.
 
 import { ask, isAborted } from "./api.js";
 import { el, put, svg } from "./dom.js";
@@ -8,18 +8,17 @@ import { linkWith } from "./state.js";
 const ROW = 26;
 const BEYOND = 4;
 const AT_ONCE = 4;
-const AGAIN_MS = 300; // Segments whose times the server did not have in time are asked for again.
+const AGAIN_MS = 300; // If the server did not find all times within its time limit, the segments are requested again.
 
 export const isLate = (segment) => Boolean(segment.late);
 
 const timeless = (segments) => (segments.every((one) => one.base_offset === one.end_offset) ? "no records" : "no timestamps");
 
-/** A segment, or several neighbours that are drawn as one, in words. */
 export function described(segment) {
   const joined = segment.count > 1 ? `${count(segment.count)} segments from ${count(segment.base_offset)}` : `Segment ${count(segment.base_offset)}`;
   const records = `offsets to ${count(segment.end_offset)}, ${bytes(segment.bytes)}`;
   const times = segment.min_ms == null ? timeless([segment]) : `${time(segment.min_ms, "second")} to ${time(segment.max_ms, "second")}`;
-  const late = isLate(segment) ? ", has records of times before the end of an earlier segment" : "";
+  const late = isLate(segment) ? ", has records from an earlier segment's time" : "";
   return `${joined}: ${records}, ${times}${late}${segment.active ? ", active" : ""}`;
 }
 
@@ -36,7 +35,7 @@ export class Segments {
     this.grow(partitions);
   }
 
-  /** Take the partitions that there are; those before stay. */
+  /** Set the list of partitions, which only grows. */
   grow(partitions) {
     this.partitions = partitions;
     this.room.style.height = `${partitions.length * ROW}px`;
@@ -49,7 +48,7 @@ export class Segments {
     this.given.abort();
   }
 
-  /** Draw on another axis: what is there is asked for anew. */
+  /** Draw on a different axis; all rows are requested again. */
   show(axis) {
     this.given.abort();
     this.given = new AbortController();
@@ -61,7 +60,6 @@ export class Segments {
     this.draw();
   }
 
-  /** Make rows for what can be seen, and drop the others. */
   draw() {
     if (!this.axis) return;
     const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - BEYOND);
@@ -84,7 +82,7 @@ export class Segments {
     name.style.width = `${this.axis.left - 8}px`;
     picture.style.left = `${this.axis.left}px`;
     picture.style.width = `${this.axis.width}px`;
-    // Kept in order, so that the Tab key goes down.
+    // Rows are kept in order, so that the Tab key moves down.
     const next = [...this.rows.entries()].filter(([other]) => other > at).sort(([one], [other]) => one - other)[0];
     this.room.insertBefore(node, next ? next[1].node : null);
     this.rows.set(at, { node, picture, partition, segments: null });
@@ -92,7 +90,7 @@ export class Segments {
     this.work();
   }
 
-  /** Ask for the rows that wait, a few at a time; those that were scrolled away meanwhile are left out. */
+  /** Request the waiting rows, a few at a time, except rows that have scrolled out of view. */
   async work() {
     if (this.under >= AT_ONCE) return;
     const at = this.waiting.shift();
@@ -126,7 +124,7 @@ export class Segments {
     let latest = null;
     for (const one of placed) {
       paths[one.active ? "active" : "plain"] += bar(one.min_ms, one.max_ms, 5, 8);
-      // Below: the times that an earlier segment had reached already.
+      // Below the bar: the times that an earlier segment had already reached.
       if (isLate(one)) paths.late += bar(one.min_ms, latest === null || latest < one.min_ms ? one.max_ms : Math.min(latest, one.max_ms), 15, 5);
       latest = Math.max(latest ?? one.max_ms, one.max_ms);
     }
@@ -137,11 +135,11 @@ export class Segments {
       row.picture,
       drawn.length
         ? svg("svg", { role: "img", "aria-label": label, width: axis.width, height: ROW }, drawn.map(([name, path]) => svg("path", { class: `segment-${name}`, d: path })))
-        : el("span", { class: "row-note" }, row.segments.length ? timeless(row.segments) : "nothing in this time"),
+        : el("span", { class: "row-note" }, row.segments.length ? timeless(row.segments) : "no segment in this time"),
     );
   }
 
-  /** The segment under a point, `y` from the top of the rows' box. */
+  /** Return the partition and segment at a point; `y` is measured from the top of the rows' box. */
   at(x, y) {
     const row = this.rows.get(Math.floor((y + this.root.scrollTop) / ROW));
     const low = ((y + this.root.scrollTop) % ROW) >= 14;

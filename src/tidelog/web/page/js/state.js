@@ -1,9 +1,8 @@
-// What is shown is in the address, after the #: `#/topic?source=0&topic=orders&start=…`. So every view has a link, and Back works.
+// The page's state is in the address: `#/topic?source=0&topic=orders&start=…`. So every view has a link, and Back works.
 
-/** Parameters that stay when another view is opened. */
+/** Parameters that are kept when another view is opened. */
 const KEPT = ["source", "tz"];
 
-/** The view and its parameters, from the address. */
 export function current() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
   return { view: path || "topics", params: Object.fromEntries(new URLSearchParams(query)) };
@@ -15,19 +14,19 @@ function hash(view, params) {
   return `#/${view}${given.length ? `?${query}` : ""}`;
 }
 
-/** The link to another view: source and zone stay. */
+/** Return a link to another view, with the same source and zone. */
 export function linkTo(view, params = {}) {
   const here = current().params;
   return hash(view, { ...Object.fromEntries(KEPT.map((name) => [name, here[name]])), ...params });
 }
 
-/** The link to this view with some parameters changed; undefined removes one. */
+/** Return a link to this view with some parameters changed; undefined removes a parameter. */
 export function linkWith(changes) {
   const { view, params } = current();
   return hash(view, { ...params, ...changes });
 }
 
-/** Change some parameters: a step in the history, or with `replace` none. */
+/** Change some parameters. This adds an entry to the browser's history, except with `replace`. */
 export function change(changes, { replace = false } = {}) {
   const target = linkWith(changes);
   if (target === location.hash) return;

@@ -1,4 +1,4 @@
-// A table of rows that are all here, of which one page is drawn. Sorting and the page are in the address.
+// Tables. `pagedTable` has all rows in memory, and draws one page. The sort order and the page are in the address.
 
 import { count, counted } from "./format.js";
 import { el } from "./dom.js";
@@ -6,7 +6,7 @@ import { change, linkWith } from "./state.js";
 
 const PAGE = 100;
 
-/** The head of a column that can be sorted: a link, so that it has a key and an address. */
+/** Return a column's heading. If the column can be sorted, the heading is a link, so that the keyboard reaches it. */
 export function sortHead(column, sort, desc) {
   if (!column.sort) return el("th", { scope: "col", class: column.class }, column.name);
   const isIt = sort === column.sort;
@@ -18,7 +18,7 @@ export function sortHead(column, sort, desc) {
   );
 }
 
-/** A table: `columns` are {name, cell(row), class, sort}; the caption is for those who do not see the heading above. */
+/** Return a table. `columns` are {name, cell(row), class, sort}. Only screen readers get the caption. */
 export function table(caption, columns, rows, { sort, desc, cls } = {}) {
   const body = rows.map((row) => {
     const cells = columns.map((column, at) => el(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : undefined, class: column.class, "data-name": column.name }, column.cell(row)));
@@ -37,7 +37,7 @@ const order = (one, other) => {
   return typeof one === "string" && typeof other === "string" ? one.localeCompare(other) : Number(one) - Number(other);
 };
 
-/** As `table`, of rows that may be thousands: sorted by `params.sort`, the page `params.page`. */
+/** Return page `params.page` of a table with many rows, sorted by `params.sort`. */
 export function pagedTable(caption, columns, rows, params) {
   const by = columns.find((column) => column.sort && column.sort === params.sort);
   const value = by && (by.value ?? ((row) => row[by.sort]));
@@ -56,7 +56,6 @@ export function pagedTable(caption, columns, rows, params) {
   ];
 }
 
-/** Buttons to the page before and the next one. */
 export function pager(text, back, on, names = ["Previous", "Next"]) {
   return el(
     "div",

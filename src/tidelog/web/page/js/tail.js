@@ -1,4 +1,4 @@
-// Records as they arrive. Only the newest are kept, and they are drawn a few times a second, however many come.
+// Records as they arrive. Only the newest are kept. They are drawn a few times a second, however many arrive.
 
 import { address } from "./api.js";
 import { el, put } from "./dom.js";
@@ -16,7 +16,7 @@ export function tailPart(root, topic) {
   const pause = el("button", { type: "button", "data-key": " ", "aria-pressed": "false", onclick: () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
     draw();
   } }, "Pause");
   const { node, body } = recordTable(`New records of ${topic.wanted.topic}`);

@@ -1,8 +1,8 @@
-// Text of records, which may be anything: nothing of it is markup, and what would not be seen, or would turn the text around, is named.
+// Shows the text of records, which is never markup. Invisible characters, and those that change the direction, are shown by name.
 
 import { el } from "./dom.js";
 
-// Controls, zero-width characters, marks and overrides of direction, line separators, tags, and halves of surrogate pairs.
+// Control and zero-width characters, direction marks and overrides, line separators, tags, and lone surrogates.
 const UNSEEN =
   // eslint-disable-next-line no-control-regex
   /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|\p{Surrogate}/gu;
@@ -15,7 +15,7 @@ function nameOf(character) {
   return { 9: "\\t", 10: "\\n", 13: "\\r" }[code] ?? (code < 0x100 ? `\\x${digits}` : `U+${digits.toUpperCase()}`);
 }
 
-/** The nodes for a text; line ends and tabs stay as they are if `lines`. */
+/** Return the nodes for a text. With `lines`, line ends and tabs stay unchanged. */
 export function seen(text, lines = false) {
   const nodes = [];
   let from = 0;
@@ -31,7 +31,7 @@ export function seen(text, lines = false) {
 
 const TOKEN = /"(?:[^"\\]|\\.)*"?|[{}[\],:]|[^\s{}[\],:"]+/g;
 
-/** JSON with line ends and indents, its tokens as they are: parsing would round large numbers. */
+/** Return JSON with line ends and indentation. It is not parsed, because that would round large numbers. */
 export function pretty(json) {
   let depth = 0;
   let out = "";
@@ -53,7 +53,7 @@ export function pretty(json) {
 
 const spaced = (hex) => hex.replace(/../g, "$& ").trimEnd();
 
-/** A dump of hex digits: offset, 16 bytes, and their ASCII. */
+/** Return a hex dump: in each line an offset, 16 bytes, and the same bytes as ASCII. */
 function dump(hex) {
   const rows = [];
   for (let at = 0; at < hex.length; at += 32) {
@@ -67,7 +67,6 @@ function dump(hex) {
   return rows.join("\n");
 }
 
-/** A key, value or header in one line. */
 export function preview(value, as) {
   if (value.kind === "null") return el("span", { class: "null" }, "null");
   if (value.size === 0) return el("span", { class: "null" }, "empty");
@@ -79,7 +78,7 @@ export function preview(value, as) {
   return node;
 }
 
-/** A key or value whole, in each of the ways in which it can be shown; `askHex` asks for its bytes. */
+/** Return an element that shows a whole key or value as JSON, text or hex. `askHex` requests its bytes. */
 export function whole(value, label, askHex) {
   if (value.kind === "null") return el("p", { class: "null" }, "null");
   if (value.size === 0) return el("p", { class: "null" }, "empty");

@@ -1,4 +1,4 @@
-// Counts and segments over one time axis, and the range that is dragged, typed, or moved by keys on it.
+// Counts and segments on one time axis, and the range, which is selected with the pointer or the keyboard.
 
 import { el, onWidth, put } from "./dom.js";
 import { Axis, bounded, bucketsOf, bulk, moved, zoomed } from "./axis.js";
@@ -11,7 +11,7 @@ const DRAG_PX = 4;
 const narrow = () => innerWidth < 560;
 
 export class Timeline {
-  /** `whole` is the time of all records, {from, to}; `wanted` the source and the topic. */
+  /** `whole` is the time range of all records, {from, to}; `wanted` has the source and the topic. */
   constructor(whole, partitions, wanted) {
     this.whole = whole;
     this.wanted = wanted;
@@ -38,20 +38,19 @@ export class Timeline {
     this.rest();
   }
 
-  /** Draw more partitions than were known before. */
   grow(partitions, whole) {
     if (this.segments.partitions.length) this.segments.grow(partitions);
     this.widen(whole);
   }
 
-  /** Draw more time than was known before. */
+  /** Extend the axis if records are outside the known time range. */
   widen(whole) {
     if (this.beyond || (whole.from >= this.whole.from && whole.to <= this.whole.to)) return;
     this.whole = { from: Math.min(whole.from, this.whole.from), to: Math.max(whole.to, this.whole.to) };
     this.update(this.params);
   }
 
-  /** Leave out times that hardly a record has, far from all others: a few records of a wrong clock would shrink the rest to a line. */
+  /** Leave out times far from all others that only a few records have: a few wrong clocks would shrink the rest to a line. */
   narrow(answer) {
     const { from, to, partitions } = this.params;
     if (from !== undefined || to !== undefined || partitions !== undefined || !answer.in_time) return;
@@ -71,7 +70,7 @@ export class Timeline {
     this.segments.close();
   }
 
-  /** The chosen range, by the address: a key may come before the view has followed the one before. */
+  /** The selected range, from the address, because a key may be pressed before the view shows the last change. */
   get range() {
     const { start, end } = current().params;
     return start === undefined && end === undefined ? null : { start: Number(start ?? this.axis.from), end: Number(end ?? this.axis.to) };
@@ -83,7 +82,7 @@ export class Timeline {
     const left = narrow() ? 40 : 56;
     const right = 24;
     const asked = new Axis(bounded(params.from ?? this.whole.from), bounded(params.to ?? this.whole.to), left, this.width - left - right, right);
-    // The axis begins and ends with a whole bar of the counts.
+    // The axis begins and ends at the border of a bar.
     const { start: from, end: to } = bucketsOf(asked);
     this.axis = new Axis(from, to, left, asked.width, right);
     const drawn = JSON.stringify([from, to, this.width, params.partitions, params.tz]);
@@ -95,7 +94,6 @@ export class Timeline {
     this.mark(this.range);
   }
 
-  /** Show a range as chosen. */
   mark(range) {
     this.band.hidden = !range || range.end < this.axis.from || range.start > this.axis.to;
     if (this.band.hidden) return;
@@ -137,7 +135,7 @@ export class Timeline {
     for (const [name, listener] of Object.entries(listeners)) addEventListener(name, listener);
   }
 
-  /** A click on a segment chooses its times. */
+  /** Select the times of the segment that was clicked. */
   click(event) {
     const found = this.under(event);
     if (found) change({ start: found.segment.min_ms, end: found.segment.max_ms + 1, partitions: found.partition, after: undefined });
@@ -170,7 +168,7 @@ export class Timeline {
     put(
       this.words,
       hasFiles && legend.map(([name, text]) => el("span", { class: `key-${name}` }, text)),
-      el("span", {}, hasFiles && !narrow() ? "Drag to select a range, or click a segment." : "Drag for a range."),
+      el("span", {}, hasFiles && !narrow() ? "Drag to select a range, or click a segment." : "Drag to select a range."),
     );
   }
 

@@ -1,4 +1,4 @@
-// One topic: its numbers, its time axis, the range, and below them one of the parts.
+// One topic: its figures, its time axis, the range, and below them one of the parts.
 
 import { asker, isAborted, shownProblem } from "./api.js";
 import { bounded } from "./axis.js";
@@ -15,7 +15,7 @@ import { change, linkTo, linkWith } from "./state.js";
 import { tailPart } from "./tail.js";
 import { Timeline } from "./timeline.js";
 
-/** Each part: a name, and open(root, topic) → {update(params), close()}; `ofFiles`: brokers cannot tell. */
+/** The parts. `open(root, topic)` returns {update(params), close()}; a part with `ofFiles` is not shown for brokers. */
 const PARTS = {
   records: { name: "Records", open: recordsPart },
   tail: { name: "Live", open: tailPart },
@@ -26,12 +26,11 @@ const PARTS = {
   export: { name: "Export", open: exportPart },
 };
 
-/** What other views' tables have in the address is not for the next part. */
+/** Parameters of one part, which are removed when another part is opened. */
 const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: undefined, page: undefined };
 
 const known = (values) => values.filter((value) => value !== null && value !== undefined);
 
-/** What the partitions have together. */
 function sums(all) {
   const least = known(all.map((one) => one.first_ms));
   const most = known(all.map((one) => one.last_ms));
@@ -87,10 +86,10 @@ export const topicView = {
     let totalOf = "";
     put(root, el("p", { class: "crumbs" }, el("a", { href: linkTo("topics") }, "Topics")), el("h1", { class: "topic-name" }, params.topic), summary, above, tabs, below);
 
-    /** Ask for the partitions after those of the first answer, which the server gives by the thousand. */
+    /** Request the remaining partitions: the server returns at most a thousand in a response. */
     async function others() {
       while (topic.more) {
-        summary.textContent = `${counted(topic.total, "partition")} · reading the ${count(topic.partitions.length)}th …`;
+        summary.textContent = `${counted(topic.total, "partition")} · ${count(topic.partitions.length)} read …`;
         const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1).partition });
         topic.partitions.push(...next.partitions);
         Object.assign(topic, sums(topic.partitions), { more: next.more });
@@ -109,7 +108,7 @@ export const topicView = {
       put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp, so there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
     }
 
-    /** The first and last batch of a partition tell its times at once; records in between may be of others. */
+    /** Extend the axis to all records. At first it has only the times of each partition's first and last batch. */
     async function widen() {
       try {
         const { start_ms: from, step_ms: step, counts } = await extent("counts", { ...wanted, buckets: 1 });

@@ -1,4 +1,4 @@
-// The topics of a source: a search, a sorted table, one page of it at a time.
+// The topics of a source: a search field, and a sorted table with pages.
 
 import { asker, isAborted, shownProblem } from "./api.js";
 import { announce, el, put } from "./dom.js";
@@ -7,7 +7,7 @@ import { change, linkTo } from "./state.js";
 import { pager, table } from "./table.js";
 
 const PAGE = 100;
-const AGAIN_MS = 250; // Figures that the server did not have in time are asked for again.
+const AGAIN_MS = 250; // If the server did not find all figures within its time limit, the topics are requested again.
 
 const COLUMNS = [
   { name: "Topic", sort: "topic", class: "name", cell: (row) => [el("a", { href: linkTo("topic", { topic: row.topic }) }, row.topic), row.internal && el("span", { class: "mark" }, "internal"), row.notes?.length > 0 && el("span", { class: "mark bad" }, row.notes.join("; "))] },
