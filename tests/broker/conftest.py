@@ -19,6 +19,7 @@ from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
+from tidelog.broker.net import answer_rounds
 from tidelog.broker.node import Node
 from tidelog.broker.serving_broker import ServingBroker, serve
 from tidelog.clock import Clock, SystemClock
@@ -62,7 +63,7 @@ class RunningBroker:
 
         def run() -> None:
             try:
-                asyncio.run(main())
+                answer_rounds.run(main())
             except BaseException as error:
                 self._failure = error
             finally:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tidelog.broker.net.answer_rounds import AnswerRounds
 from tidelog.broker.net.read_buffers import LARGE_BYTES, ReadBuffers
 from tidelog.broker.net.tls_socket import RECORD_BYTES, RECORDS_A_TURN, RECORDS_AT_ONCE
 from tidelog.broker.net.turns import ROUND_BYTES, Turns
@@ -209,7 +210,8 @@ class House:
         self.bulk = Bulk(loop)
         self.turns = (AloneTurns if is_sent_here else Turns)(loop.call_soon)
         self.max_request_bytes = 100 * MIB
-        self.answers: Counter[int] = Counter()
+        self.answered: Counter[int] = Counter()
+        self.answers = AnswerRounds()
         self._answer = answer
         self.dispatcher = SimpleNamespace(handle=self._handle)
         quiet = SimpleNamespace(note=lambda _: None)
@@ -226,12 +228,14 @@ class House:
             Connection(me, cast("Any", Socket(self.loop, fd, sizes)), fd, "127.0.0.1", none)
 
     def _handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[bytes] | Outcome:
-        self.answers[connection.connection_id] += 1
+        self.answered[connection.connection_id] += 1
         return cast("Any", self._answer(end - position))
 
     def run(self, rounds: int) -> Iterator[None]:
         for _ in range(rounds):
+            self.answers.ready = len(self.loop.sockets)
             self.loop.round()
+            self.answers.send()
             yield
             for one in self.loop.sockets.values():
                 one.refill()
@@ -270,9 +274,9 @@ def test_equal_requests_get_equal_service(
         house.connect(fd, repeated(size))
     turns_a_request = -(-size // (2 * MIB)) + 1
     for _ in house.run(8 * turns_a_request * max(1, -(-connections * size // ROUND_BYTES))):
-        counts = [house.answers[fd] for fd in range(connections)]
+        counts = [house.answered[fd] for fd in range(connections)]
         assert max(counts) - min(counts) <= 2
-    assert min(house.answers[fd] for fd in range(connections)) >= 3
+    assert min(house.answered[fd] for fd in range(connections)) >= 3
 
 
 @examples(30)
@@ -283,9 +287,9 @@ def test_tls_gets_as_much_as_plain_text(connections: int, size: int, order: Call
     for fd in range(connections):
         house.connect(fd, repeated(size))
     for _ in house.run(8 * connections):
-        counts = [house.answers[fd] for fd in range(connections)]
+        counts = [house.answered[fd] for fd in range(connections)]
         assert max(counts) - min(counts) <= 2
-    assert min(house.answers[fd] for fd in range(connections)) >= 3
+    assert min(house.answered[fd] for fd in range(connections)) >= 3
 
 
 @examples(30)
@@ -301,7 +305,7 @@ def test_requests_of_all_sizes(data: st.DataObject) -> None:
     waited = Counter[int]()
     before = [0] * len(sockets)
     for _ in house.run(60):
-        now = [one.turns + house.answers[fd] for fd, one in enumerate(sockets)]
+        now = [one.turns + house.answered[fd] for fd, one in enumerate(sockets)]
         for fd, done in enumerate(now):
             waited[fd] = waited[fd] + 1 if done == before[fd] else 0
             assert waited[fd] <= longest
@@ -328,11 +332,28 @@ def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[
         house.connect(fd, repeated(900 * KIB) if fd % 2 else repeated(100))
     before = Counter[int]()
     for _ in house.run(40 * MORE):
-        assert all(house.answers[fd] > before[fd] for fd in range(0, 30, 2))
-        before = house.answers.copy()
-    bulk = [house.answers[fd] for fd in range(1, 30, 2)]
+        assert all(house.answered[fd] > before[fd] for fd in range(0, 30, 2))
+        before = house.answered.copy()
+    bulk = [house.answered[fd] for fd in range(1, 30, 2)]
     assert max(bulk) - min(bulk) <= 2
     assert min(bulk) > 10
+
+
+def test_small_responses_do_not_wait_until_bulk_is_stored() -> None:
+    """They are kept until their round ends, but not while a large request of that round is handled."""
+    small = b"answer"
+
+    def answer(size: int) -> list[bytes]:
+        if size > KIB:
+            assert house.loop.sockets[0].sent == house.answered[0] * len(small)
+        return [small]
+
+    house = House(Loop(list.sort), answer)
+    for fd in range(4):
+        house.connect(fd, repeated(MIB) if fd else repeated(100))
+    for _ in house.run(20):
+        pass
+    assert min(house.answered[fd] for fd in range(4)) > 3
 
 
 @examples(30)
@@ -345,7 +366,7 @@ def test_large_responses(order: Callable[[list[int]], None], mebibytes: int, sec
         house.connect(fd, repeated(200) if fd % 3 else repeated(MIB))
     for _ in house.run(100 * MORE):
         pass
-    produced = [house.answers[fd] for fd in range(24) if not fd % 3]
+    produced = [house.answered[fd] for fd in range(24) if not fd % 3]
     here = {fd for fd in range(24) if is_sent_here or fd in secured}
     for group in (here, set(range(24)) - here):
         sent = [house.loop.sockets[fd].sent for fd in group if fd % 3]
@@ -365,6 +386,6 @@ def test_memory_that_is_scarce_is_shared_in_turns(
     for fd in range(20):
         house.connect(fd, repeated(size))
     for _ in house.run(150):
-        counts = [house.answers[fd] for fd in range(20)]
+        counts = [house.answered[fd] for fd in range(20)]
         assert max(counts) - min(counts) <= 4
     assert min(counts) > 3

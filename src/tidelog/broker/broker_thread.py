@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from tidelog.broker.cluster.startup import is_member, manager_of, serving
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
+from tidelog.broker.net.answer_rounds import run
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.serving_broker import ServingBroker
@@ -199,7 +200,7 @@ class BrokerThread:
 
     def _run(self) -> None:
         try:
-            self._ended = asyncio.run(self._serve())
+            self._ended = run(self._serve())
         except BaseException as error:
             self._ended = error
             if not self.started.done():

@@ -1,6 +1,6 @@
 """The write side of a connection: it sends responses as fast as the peer reads them, and keeps and counts the unsent bytes.
 
-    response at once, or `respond` later → chunks → writev → kept while the socket's send buffer is full
+    response at once, or `respond` later → chunks → kept until the round ends, if small → writev → kept while the buffer is full
 
 A connection has at most one response pending: `Connection` reads nothing until that response is written and all bytes are sent.
 Responses are therefore sent in the order of their requests. Unsent bytes count against the budget of all connections
@@ -18,6 +18,7 @@ from functools import partial
 from time import monotonic, perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from tidelog.broker.net.answer_rounds import SMALL_BYTES
 from tidelog.broker.net.bulk_sender import LARGE_BYTES
 from tidelog.broker.net.unsent_bytes import bytes_in_memory
 from tidelog.broker.requests.request import Outcome, Wide
@@ -44,6 +45,7 @@ class AnswerWriter:
     """The base class of `Connection` that writes responses. Do not use it alone."""
 
     __slots__ = (
+        "_answers",
         "_counters",
         "_early",
         "_gone",
@@ -88,6 +90,7 @@ class AnswerWriter:
         self._server = server
         self._loop = server.loop
         self._turns = server.turns
+        self._answers = server.answers
         self._socket = sock
         self._send = sock.send
         self._writev: Callable[[list[Bytes]], int] = getattr(sock, "writev", None) or partial(os.writev, self.fd)
@@ -252,9 +255,24 @@ class AnswerWriter:
             self._unsent += chunks
             self._hold_bytes(bytes_in_memory(chunks))
             return False
-        if size >= LARGE_BYTES and self._hand_over(chunks):
-            self._hold_bytes(bytes_in_memory(chunks))
+        if size >= LARGE_BYTES:
+            self._answers.send()  # Others' small responses do not wait for a large one.
+            if self._hand_over(chunks):
+                self._hold_bytes(bytes_in_memory(chunks))
+                return False
+        if size < SMALL_BYTES and self._answers.ready > 1:
+            self._unsent = chunks
+            self._answers.keep(self._send_kept)
             return False
+        return self._write_now(chunks, size)
+
+    def _send_kept(self) -> None:
+        """Send a small response at the end of the round."""
+        chunks, self._unsent = self._unsent, []
+        if chunks and self._write_now(chunks, sum(map(len, chunks))) and not self._is_waiting:
+            self._go_on()
+
+    def _write_now(self, chunks: list[Bytes], size: int) -> bool:
         try:
             if size > SENT_AT_ONCE:
                 sent = self._writev(first_part(chunks))
@@ -343,6 +361,7 @@ class AnswerWriter:
 
     def _send_more(self) -> bool:
         """Send once. Return whether the socket has taken any bytes."""
+        self._answers.send()
         unsent = self._unsent
         began = perf_counter()
         try:

@@ -35,6 +35,7 @@ from tidelog.broker.dispatch.dispatcher import APIS, Dispatcher
 from tidelog.broker.handling.api import Api
 from tidelog.broker.loop.event_loop import AT_THE_END_S, LoopThreads
 from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+from tidelog.broker.net.answer_rounds import answers_of
 from tidelog.broker.net.bulk_sender import BulkSender
 from tidelog.broker.net.read_buffers import ReadBuffers
 from tidelog.broker.net.tls_socket import TlsSocket
@@ -109,6 +110,7 @@ class BrokerServer:
         self.max_request_bytes = config.socket_request_max_bytes
         self.buffers = ReadBuffers(config.queued_max_request_bytes)
         self.turns = Turns(self.loop.call_soon)
+        self.answers = answers_of(self.loop)
         self.bulk = BulkSender(self.loop)
         node.slices.is_shared = lambda: self.turns.are_shared
         self.limited_log = RateLimitedLog(logger)

@@ -204,6 +204,8 @@ class Connection(AnswerWriter):
     def _receive(self) -> bool:
         """Read once, and answer the complete requests. Return whether any bytes have arrived."""
         large = self._large
+        if large is not None or self._limit > LARGE_BYTES:
+            self._answers.send()  # Others' small responses do not wait until this large request is stored.
         try:
             if large is not None:
                 have = self._filled
@@ -227,7 +229,8 @@ class Connection(AnswerWriter):
                 else:
                     received = self._recv_into(large)
         except (BlockingIOError, InterruptedError):
-            self._release_if_empty()
+            if self._large is not None and not self._filled:
+                self._release()
             return False
         except OSError:
             self.close()
@@ -263,7 +266,7 @@ class Connection(AnswerWriter):
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 <= size <= self._max_request_bytes:
                 if out:
-                    self._write(out, out_bytes)
+                    self._write_now(out, out_bytes)
                 self.refuse(f"the size of a request is {size} bytes: expected 0 to {self._max_request_bytes}")
                 return
             frame_end = position + 4 + size
@@ -290,7 +293,7 @@ class Connection(AnswerWriter):
                         break
             elif answer is Outcome.CLOSE:
                 if out:
-                    self._write(out, out_bytes)
+                    self._write_now(out, out_bytes)
                 self.close()
                 return
             requests += 1
@@ -312,8 +315,7 @@ class Connection(AnswerWriter):
         left = end - position
         if not left:
             self._release()
-            return
-        if self._is_closed:
+        if not left or self._is_closed:
             return
         total = 4 + _SIZE.unpack_from(buffer, position)[0] if left >= 4 else 4
         if total <= LARGE_BYTES and left <= SHARED_BYTES:
@@ -373,10 +375,6 @@ class Connection(AnswerWriter):
         """Whether part of a large request has arrived and the broker waits for the peer to send the rest."""
         return self._large is not None and not self._is_held and not self._is_waiting
 
-    def _release_if_empty(self) -> None:
-        if self._large is not None and not self._filled:
-            self._release()
-
     # --- whose turn it is
 
     def _hold(self) -> None:
@@ -389,9 +387,7 @@ class Connection(AnswerWriter):
         self._turns.wait(self._have_turn)
 
     def _have_room(self) -> None:
-        """Queue for a turn, because there may be room for a large request now. Connections get room in the order in which
-        they asked for it.
-        """
+        """Queue for a turn: there may be room for a large request now. Connections get room in the order of their requests."""
         self._turns.wait(self._have_turn)
 
     def _have_turn(self) -> None:
@@ -405,12 +401,18 @@ class Connection(AnswerWriter):
             self._leave()
         elif self._is_muted:
             return
-        elif self._rest or self._large is not None:
+        elif self._has_frame():
             if not self._is_held:
                 self._hold()
         elif not self._is_reading:
             self._is_reading = True
             self._loop.add_reader(self.fd, self._on_readable)
+
+    def _has_frame(self) -> bool:
+        """Whether a complete frame has arrived, or one whose size is refused."""
+        have, data = (len(self._rest), self._rest) if self._large is None else (self._filled, self._large)
+        size: int = _SIZE.unpack_from(data)[0] if have >= 4 else have  # Too little for a frame of any size.
+        return 4 + size <= have or size > self._max_request_bytes
 
     def _resume(self) -> None:
         if self._is_muted:
@@ -430,9 +432,7 @@ class Connection(AnswerWriter):
             self._loop.add_reader(self.fd, self._on_readable)
 
     def _not_now(self) -> None:
-        """Stop reading, because the peer sends more requests before it has its response. Close the connection if the peer has
-        left.
-        """
+        """Stop reading: the peer sends more requests before it has its response. Close the connection if the peer has left."""
         try:
             gone = not self._socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tidelog.broker.dispatch.dispatcher import Dispatcher
     from tidelog.broker.loop.event_loop import LoopThreads
     from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+    from tidelog.broker.net.answer_rounds import AnswerRounds
     from tidelog.broker.net.bulk_sender import BulkSender
     from tidelog.broker.net.read_buffers import ReadBuffers
     from tidelog.broker.net.tls_socket import TlsSocket
@@ -25,6 +26,7 @@ class ConnectionServer(Protocol):
     dispatcher: Dispatcher
     buffers: ReadBuffers
     turns: Turns
+    answers: AnswerRounds
     bulk: BulkSender
     handshakes: LoopThreads
     shaking: set[TlsSocket]

@@ -24,6 +24,7 @@ from typing import TypeVar
 from tidelog.broker.cluster.startup import is_member, manager_of, serving
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
+from tidelog.broker.net.answer_rounds import run
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.requests.listeners import Listener, joined
 from tidelog.broker.serving_broker import ServingBroker, log_loaded
@@ -115,7 +116,7 @@ def _serve_folder(
     try:
         if not is_member(manager):
             log_loaded(manager, time.monotonic() - began)
-        asyncio.run(_until_asked_to_end(manager, config, clock, scraped, apis, watchdog))
+        run(_until_asked_to_end(manager, config, clock, scraped, apis, watchdog))
     except BaseException:
         manager.shutdown()
         raise

@@ -1,0 +1,126 @@
+"""Small responses that are kept until their round ends: each is sent, in order, also to those that are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.broker.conftest import RunningBroker
+from tests.patience import PATIENCE_S
+from tidelog.broker.net.answer_rounds import SENT_TOGETHER, AnswerRounds, answers_of, run
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
+from tidelog.wire.messages.metadata import MetadataRequest
+
+CLIENTS = 3 * SENT_TOGETHER + 1
+REFUSED = struct.pack(">i", -5)
+
+
+@contextmanager
+def busy(broker: RunningBroker) -> Iterator[AnswerRounds]:
+    """The broker's loop does something else meanwhile: afterwards all sockets to which something was sent are ready at once."""
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        over.wait(PATIENCE_S)
+
+    broker._loop.call_soon_threadsafe(work)
+    assert begun.wait(PATIENCE_S)
+    try:
+        yield answers_of(broker._loop)
+    finally:
+        over.set()
+
+
+def test_each_client_has_all_its_answers_in_order(broker: RunningBroker) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+        for _ in range(3):
+            with busy(broker):
+                for number, client in enumerate(clients):
+                    for _ in range(number % 4):
+                        client.send(ApiVersionsRequest(), 0)
+                        client.send(MetadataRequest(topics=[]), 1)
+            for number, client in enumerate(clients):
+                for _ in range(number % 4):
+                    assert client.receive().api_keys
+                    assert client.receive().brokers
+
+
+def test_a_client_that_is_cut_off_has_its_answers_first(broker: RunningBroker) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+        with busy(broker):
+            for client in clients:
+                client.send(ApiVersionsRequest(), 0)
+                client.send_bytes(REFUSED)
+        for client in clients:
+            assert client.receive().api_keys
+            assert client.socket.recv(1) == b""
+
+
+def test_half_a_request_waits_for_its_other_half(broker: RunningBroker) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+        whole = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+        for cut in range(1, len(whole)):
+            with busy(broker):
+                for client in clients:
+                    client.send(ApiVersionsRequest(), 0)
+                    client.send_bytes(whole[:cut])
+            for client in clients:
+                assert client.receive().api_keys
+            with busy(broker):
+                for client in clients:
+                    client.send_bytes(whole[cut:])
+            for client in clients:
+                assert client.receive_frame()[:4] == struct.pack(">i", 7)
+
+
+def test_clients_that_leave_do_no_harm(broker: RunningBroker) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+        with busy(broker):
+            for client in clients:
+                client.send(ApiVersionsRequest(), 0)
+            for client in clients[::2]:
+                client.close()
+        for client in clients[1::2]:
+            assert client.receive().api_keys
+
+
+def test_no_more_than_sixteen_are_kept() -> None:
+    answers, sent = AnswerRounds(), list[int]()
+    for number in range(2 * SENT_TOGETHER + 1):
+        answers.keep(lambda number=number: sent.append(number))  # type: ignore[misc]
+        assert len(sent) == (number + 1) // SENT_TOGETHER * SENT_TOGETHER
+    assert answers.send()
+    assert sent == [*range(2 * SENT_TOGETHER + 1)]
+    assert not answers.send()
+
+
+def test_a_failure_ends_neither_the_round_nor_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """What is sent may schedule more, and the loop does not wait for sockets before that."""
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        sent = loop.create_future()
+        answers = answers_of(loop)
+        answers.keep(lambda: {}["nobody"])
+        answers.keep(lambda: loop.call_soon(sent.set_result, "sent") and None)
+        return await sent
+
+    assert run(main()) == "sent"
+    assert "KeyError" in caplog.text
+
+
+def test_another_loop_keeps_nothing() -> None:
+    async def main() -> AnswerRounds:
+        return answers_of(asyncio.get_running_loop())
+
+    assert asyncio.run(main()).ready == 0
