@@ -101,7 +101,7 @@ def test_a_mirror_and_a_failover_of_groups_whose_commits_are_missing(
     assert sum(lost in note for note in ran.notes) == 1
     ran = run("job", "failover", target.bootstrap_servers, "--group", GROUP, "--map", tmp_path / "map", "--source", own)
     assert lost in ran.notes[0]
-    assert "no offsets of group 'readers' are known" in ran.error
+    assert "no committed offsets of group 'readers' were found" in ran.error
 
 
 @pytest.mark.parametrize(("topic", "lost"), list(zip(TOPICS, LOST, strict=True)))

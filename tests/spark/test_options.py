@@ -195,7 +195,7 @@ def test_precedence_is_the_connectors() -> None:
 
 def test_both_ends_name_the_same_partitions_in_order() -> None:
     text = refused(startingOffsets='{"orders":{"0":1}}', endingOffsets='{"orders":{"0":2,"1":2}}')
-    assert "only one has orders-1" in text
+    assert "only one of them names orders-1" in text
     assert "lies after" in refused(startingOffsets='{"orders":{"0":3}}', endingOffsets='{"orders":{"0":2}}')
     assert "lies after" in refused(startingOffsetsByTimestamp='{"orders":{"0":3}}', endingOffsetsByTimestamp='{"orders":{"0":2}}')
     # A special value is no number to compare, and an offset and a time are not alike.

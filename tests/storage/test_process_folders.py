@@ -141,7 +141,7 @@ def test_what_cannot_be_divided(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "backup" / "__cluster_metadata-0")
     for _ in ("with an owner", "without"):
         before = contents(tmp_path / "backup")
-        with pytest.raises(InvalidArgumentError, match="cannot be divided"):
+        with pytest.raises(InvalidArgumentError, match="cannot be divided among"):
             place(tmp_path / "backup", clock, 2)
         assert contents(tmp_path / "backup") == before
         (tmp_path / "backup" / "meta.properties").unlink(missing_ok=True)

@@ -129,7 +129,7 @@ def refresh(folder: FilePath) -> None:
 
 
 def _point_of(folder: FilePath) -> PointFolder | None:
-    """Return the point that contains a path, or None for any other path."""
+    """Return the backup's point that contains a path, or None if none does."""
     if isinstance(folder, Path | ObjectPath):
         return None
     from tidelog.backup.backup_path import BackupPath

@@ -121,7 +121,7 @@ class PartitionCapture:
         raise IllegalStateError(f"{names.log_dir_name(*self.key)}: records are deleted faster than they can be read")
 
     def cut_state(self) -> CutState:
-        """Return the facts for the cut. Call it after `read`."""
+        """Return what the cut of this partition is computed from. Call it after `read`."""
         now, seen = self._now, self._seen
         assert now is not None
         if self._writer is None:

@@ -199,7 +199,7 @@ class _Planner:
             found = {key: offset for key, offset in (found or {}).items() if key.topic in options.topics}
         if not found:
             place = options.source if options.source is not None else options.map_dir
-            raise NotFoundError(f"no offsets of group {group!r} are known", path=place)
+            raise NotFoundError(f"no committed offsets of group {group!r} were found", path=place)
         return found
 
     def _partitions_of_topics(self) -> dict[TopicPartition, int | None]:

@@ -5,8 +5,8 @@
 | murmur2 | Kafka's Java producers | murmur2 | round robin |
 | crc32 | librdkafka: confluent-kafka, kcat | CRC-32; an empty key counts as no key | round robin |
 
-Records of a source partition with the same key stay in order, because one copier writes them. Records without a key go to one
-partition per group of rebuilt batches, and to the next partition with the next group.
+Records of a source partition with the same key stay in order, because one copier writes them. Records without a key go to the
+partitions in turn: those of one group of rebuilt batches to one partition, those of the next group to the next.
 """
 
 from __future__ import annotations

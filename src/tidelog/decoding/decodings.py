@@ -174,7 +174,7 @@ class Decodings:
         """Return the decoder of a format that has schemas.
 
         If there is a schema file and no `registry` argument, values are decoded by the file alone, even if the environment names
-        a registry. If there are both, the registry has the writer schemas, and the file is the reader schema.
+        a registry. If both are given, the writer schemas come from the registry, and the file is the reader schema.
         """
         from tidelog.decoding.framed import FramedDecoder
         from tidelog.decoding.json_values import JsonDecoder

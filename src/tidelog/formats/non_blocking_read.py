@@ -86,8 +86,8 @@ _modes = _Modes()
 
 
 def read_mode() -> ReadMode:
-    """Return this thread's mode. Setting it directly is faster than `non_blocking`, which matters for thousands of calls a
-    second.
+    """Return this thread's mode. Setting its `is_non_blocking` is faster than entering `non_blocking`: use that for thousands of
+    calls a second.
     """
     return _modes.here
 

@@ -116,7 +116,7 @@ def checked(name: str, value: str) -> str:
     """
     value = value.strip()
     if not value.isprintable() and name not in _DOCUMENTS:
-        raise InvalidArgumentError(f"{name} has unprintable characters, such as a line end")
+        raise InvalidArgumentError(f"{name} has unprintable characters, such as a line break")
     return value
 
 

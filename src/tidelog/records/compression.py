@@ -118,7 +118,7 @@ def decompress(
         raise DecompressionError(f"a {codec.name.lower()} block is damaged: {error}", path=path, position=position) from None
     except _BeyondError as error:
         raise DecompressedTooLargeError(
-            f"{codec.name.lower()} block is larger than the limit",
+            f"a {codec.name.lower()} block decompresses to more than the limit",
             path=path,
             position=position,
             found=str(error),

@@ -165,7 +165,9 @@ class RecordFilter:
         return horizon_ms if 0 <= horizon_ms <= INT64_MAX else None
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Return what to keep of a batch as a whole. This is called once for each batch, in order."""
+        """Decide whether a batch is deleted, kept even if it becomes empty, or kept only while it has records. Called once for
+        each batch, in order.
+        """
         return BatchDecision(BatchRetention.DELETE_EMPTY)
 
     def should_retain_record(self, header: BatchHeader, record: Record) -> bool:

@@ -137,7 +137,7 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
             )
     if rules.magic < 2 and (header.is_transactional or header.has_producer_id):
         what = "transactions" if header.is_transactional else "idempotent producers"
-        raise UnsupportedForMessageFormatError(f"message format v{rules.magic} has no {what}", position=header.position)
+        raise UnsupportedForMessageFormatError(f"message format v{rules.magic} does not support {what}", position=header.position)
 
 
 def time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:

@@ -206,8 +206,8 @@ Mapped = Callable[[Mapping[int, int]], dict[TopicPartition, int]]
 def _map_of(topic: TopicCut, cluster: Cluster, begun: ClusterRestore, folder: Path) -> Mapped:
     """Return a function that converts a group's positions in a topic, by partition, to positions in the target.
 
-    If the records go to a different number of partitions, a position in the target is before every record that the group had not
-    read. The group then reads some records again, and misses none.
+    If the records go to a different number of partitions, a position in the target is at or before the first record that the
+    group had not read. The group then reads some records again, and misses none.
     """
     sources = [TopicPartition(topic.source, cut.partition) for cut in topic.partitions]
     settled: dict[TopicPartition, int] = {}

@@ -34,7 +34,7 @@ def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
 
 def fetch_keys(url: str) -> bytes:
     """Return a key set's bytes, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
-    what = "the endpoint for token keys"
+    what = "the key set (JWKS)"
     if not url.startswith("file://"):
         return _answer(urllib.request.Request(url), url, what, MAX_KEYS_BYTES)
     try:

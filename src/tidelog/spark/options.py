@@ -376,7 +376,7 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
     if starting.each is not None and ending.each is not None and starting.each.keys() != ending.each.keys():
         alone = ", ".join(_name(partition) for partition in sorted(starting.each.keys() ^ ending.each.keys()))
         raise InvalidArgumentError(
-            f"options {starting.option} and {ending.option} must name the same partitions: only one has {alone}"
+            f"options {starting.option} and {ending.option} must name the same partitions; only one of them names {alone}"
         )
     partitions = starting.each if starting.each is not None else ending.each
     if partitions is None:

@@ -277,7 +277,7 @@ class Scheduler:
                 left += 1
         self._slice_ends = inf
         if left:
-            logger.info("%d removals of files are left to the next start", left)
+            logger.info("%d file deletions are postponed until the next start", left)
 
     def abandon(self) -> None:
         """Drop all tasks, and run nothing more: the files that they would change are no longer the owner's."""

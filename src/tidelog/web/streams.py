@@ -99,8 +99,8 @@ async def exported(jobs: Jobs, write: Callable[[Job, Any], None], source: str) -
 
 
 async def tailed(context: Context, jobs: Jobs, query: Query) -> AsyncGenerator[bytes, None]:
-    """Yield server-sent events: `record`, `dropped`, `problem`, and `beat` if there are no others. Raises TidelogError for wrong
-    parameters, before the first event.
+    """Yield server-sent events: `start`, then `record`, `dropped` and `problem`; and `beat` while there are no others, to keep
+    the connection alive. Raises TidelogError for invalid parameters, before the first event.
     """
     source = context.sources.named(query.text("source")).name
     tail = await jobs.run(Lane.QUICK, DAY_S, lambda job: Tail(context, query), source=source)

@@ -126,7 +126,7 @@ class DecoderSource:
         }
 
     def source(self, *, exact: bool = True) -> str:
-        """Return the source of the whole function, `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
+        """Return the Python source of the function `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
 
         With `exact`, trailing bytes are an error.
         """

@@ -14,7 +14,7 @@ topic is internal and the client id is not `__admin_client`; another broker lead
 |---|---|---|
 | before the append; because of size or checksum; because of a disk error | -1 | |
 | because another broker leads | -1 | from version 10 on the leader and its address |
-| because of single records | the log's | the refused records, and why |
+| because of individual records | the log's | the refused records, and why |
 | for any other reason | the log's | |
 
 Transactional records are accepted if the coordinator confirms that the transaction has the partition (KIP-890;

@@ -142,7 +142,7 @@ class ClientQuotas:
         self._on_change.append(call)
 
     def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
-        """Apply the quotas of the metadata."""
+        """Replace all quotas by those in the cluster's metadata."""
         self._produce_limits = QuotaLimits(PRODUCER_BYTE_RATE, quotas)
         self._fetch_limits = QuotaLimits(CONSUMER_BYTE_RATE, quotas)
         self._time_limits = QuotaLimits(REQUEST_PERCENTAGE, quotas)

@@ -374,8 +374,8 @@ class BrokerServer:
                 break
 
     def close_slow_senders(self, since: float) -> None:
-        """Close connections that have sent no bytes of a large request since `since`, if other connections wait for
-        memory for large requests.
+        """If connections wait for memory for large requests, close those that have sent part of a large request and nothing since
+        `since`.
         """
         if self.buffers.is_waited_for:
             for connection in tuple(self.connections.values()):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TaskBar:
-    """A context manager. A job reports its progress to `show`, on one thread at a time."""
+    """The progress bar of a job's tasks: a context manager. The job reports its progress to `show`, on one thread at a time."""
 
     def __init__(self, what: str) -> None:
         self._what = what

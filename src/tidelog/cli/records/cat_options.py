@@ -200,7 +200,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 "--sort",
                 "order",
                 type=click.Choice(["time"]),
-                help="Sort the records of all partitions by time. [default: by offset]",
+                help="Sort the records of all partitions by time. [default: one partition after the other, by offset]",
             ),
             click.option("--count", "counts", is_flag=True, help="Count the records instead of writing them."),
             click.option(

@@ -267,7 +267,7 @@ class Processes:
         self._signal_all(signal.SIGTERM)
         _, left = await asyncio.wait(keeping, timeout=STOP_S)
         if left:
-            logger.error("brokers did not end within %g s: killing them; the next start runs recovery", STOP_S)
+            logger.error("brokers did not stop within %g s: killing them; the next start runs recovery", STOP_S)
             self._signal_all(signal.SIGKILL)
             await asyncio.wait(left)
         for task in keeping:

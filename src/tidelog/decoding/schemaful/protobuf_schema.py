@@ -145,7 +145,7 @@ def _run(root: Path, folders: Sequence[str], file: str, path: str | None) -> byt
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise InvalidArgumentError(f"protoc did not end within {COMPILE_TIMEOUT_S} s", path=path) from None
+        raise InvalidArgumentError(f"protoc did not finish within {COMPILE_TIMEOUT_S} s", path=path) from None
     if done.returncode or not out.exists():
         lines = [line for line in done.stderr.splitlines() if line.strip() and not _NOTICE.match(line)]
         reason = (

@@ -65,5 +65,5 @@ def open_regular(path: Path) -> int:
 
 
 def open_handle(path: FilePath) -> Handle:
-    """Open a file of any kind. Raises OSError."""
+    """Open a local file or a virtual one. Raises OSError."""
     return LocalHandle(path) if isinstance(path, Path) else cast("VirtualPath", path).open_handle()

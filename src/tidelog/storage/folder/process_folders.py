@@ -105,7 +105,8 @@ def check(folder: Path, clock: Clock) -> Places:
     store = MetadataStore.open(folder, node_id, directory_id, clock)
     if takeover.is_old(folder) or (store.is_new and owner is not None and node_id != CONTROLLER_ID):
         raise InvalidArgumentError(
-            "the folder's topics have no metadata, so they cannot be divided: serve the folder with one process first",
+            "the folder's topics have no metadata, so their partitions cannot be divided among processes: "
+            "serve the folder with one process first",
             path=folder,
         )
     found: Places = {}

@@ -219,9 +219,10 @@ def _check_begins(segment: LogSegment) -> None:
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
     """Treat a batch as damaged if its offset belongs to the next segment, or is too high and no following batch confirms it.
 
-    No checksum covers a base offset: flipped bits there would end the log at a random offset. Segments that must be split come
-    from compaction by Kafka before 2.1. They are followed by other segments, or at least by other batches. Raises
-    CorruptBatchError if the next segment does not begin at its name, because then that name is wrong.
+    A batch's checksum does not cover its base offset, so flipped bits there would end the log at a random offset. A high offset
+    can also be right: compaction by Kafka before 2.1 left segments whose offsets span more than an index can hold. Other segments
+    follow such a segment, or other batches such a batch. Raises CorruptBatchError if the next segment's first batch does not have
+    the base offset of the file's name, because then the name is wrong.
     """
     limit = INT64_MAX if following is None else following.base_offset
     if scanned.last_offset >= limit:

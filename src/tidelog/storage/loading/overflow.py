@@ -91,9 +91,7 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
         try:
             append_from_file(part, log, position)
         except (CorruptBatchError, InvalidOffsetError) as error:
-            logger.warning(
-                "%s: stopped splitting at damaged bytes; recovery will decide about the remainder: %s", log.path, error
-            )
+            logger.warning("%s: stopped splitting at damaged bytes; recovery will handle the rest: %s", log.path, error)
             header = None
         if part.size_bytes == 0:
             raise OffsetOverflowError("a batch spans more offsets than fit in a segment", path=log.path, position=position)

@@ -78,7 +78,7 @@ def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None
 
 
 class RereadEpochs(NamedTuple):
-    """The epochs of all batches."""
+    """The epochs read again from the headers of all batches."""
 
     entries: list[EpochEntry]
     contradiction: _Contradiction | None

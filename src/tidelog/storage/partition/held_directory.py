@@ -25,7 +25,9 @@ class HeldDirectory:
 
     @staticmethod
     def are_many() -> bool:
-        """Whether so many folders are held that descriptors may run out for other files. If so, writes should wait."""
+        """Whether so many folders are held open that too few file descriptors may be left for other files. If so, writes should
+        wait.
+        """
         return len(_held) >= few_files()
 
     def __init__(self, path: Path) -> None:

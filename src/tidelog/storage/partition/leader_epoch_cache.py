@@ -203,7 +203,7 @@ class LeaderEpochCache:
         self._version += self._epochs.entries != before
 
     def clear_and_flush(self) -> None:
-        """Drop all epochs, also in the file. Raises StorageError."""
+        """Drop all epochs, in memory and in the file. Raises StorageError."""
         self._epochs.clear()
         self._version += 1
         self._write()

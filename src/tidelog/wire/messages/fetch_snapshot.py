@@ -1,12 +1,12 @@
-"""FetchSnapshot (key 59): returns the bytes of a snapshot of the metadata log, from a position on (KIP-630).
+"""FetchSnapshot (key 59): returns bytes of a snapshot of the metadata log, from a given position (KIP-630).
 
 `unaligned_records` are bytes of the file, which may begin and end within a batch. The field is not nullable, so Kafka 3.9.1 and
 4.2.0 fail to encode their SNAPSHOT_NOT_FOUND response. For a snapshot that no longer exists they answer UNKNOWN_SERVER_ERROR,
 without topics.
 
-| version | what it changed |
+| version | changes |
 |---|---|
-| 0 | flexible from the start |
+| 0 | the first version; flexible |
 | 1 | replica_directory_id; node_endpoints of the leaders (KIP-853) |
 """
 

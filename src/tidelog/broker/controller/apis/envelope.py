@@ -1,4 +1,6 @@
-"""Envelope (58): answers a client's request that a broker forwards (KIP-590). The client's principal is authorized."""
+"""Envelope (58): answers a client's request that a broker forwards (KIP-590). Access is checked for the client's principal, not
+the broker's.
+"""
 
 from __future__ import annotations
 

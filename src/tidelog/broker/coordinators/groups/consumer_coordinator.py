@@ -133,8 +133,8 @@ class ConsumerCoordinator:
         return int(text) if text.isdecimal() else self._core.config.consumer_groups[name].default
 
     def matching_elsewhere(self, group_id: str, regex: str | None) -> Generator[Elsewhere, Any, None]:
-        """Match the group's patterns against topic names before a heartbeat needs the results. Many names are matched on another
-        thread. Raises RefusedError.
+        """Match the group's patterns against topic names before a heartbeat needs the results. If there are many names, another
+        thread matches them. Raises RefusedError.
         """
         group = self._get(group_id)
         consumer = None if group is None else group.consumer

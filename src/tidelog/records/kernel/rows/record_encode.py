@@ -113,7 +113,7 @@ def _encode(
         row_count = min(row_count, len(delta_view))
     entries: cython.Py_ssize_t = len(index_view) if has_indices else row_count
     if not 0 <= first <= last <= entries:
-        raise ValueError(f"the entries {first}:{last} are outside of the {entries} entries")
+        raise ValueError(f"entries {first}:{last} are not a range of the {entries} entries")
     if writing and not 0 <= start <= room:
         raise ValueError(f"the start {start} is outside of {room} bytes")
 
