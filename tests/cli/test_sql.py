@@ -110,6 +110,7 @@ def test_a_file_that_is_not_complete_does_not_appear(folder: Path, tmp_path: Pat
         ("select count(*) from two-partitions", '; in SQL, the topic two-partitions needs double quotes: "two-partitions"'),
         ('select frm from "two-partitions"', None),
         ("select 'two-partitions' from", None),
+        ("compacted", None),
     ],
 )
 def test_a_topic_that_needs_quotes(query: str, hint: str | None) -> None:

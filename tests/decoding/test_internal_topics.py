@@ -47,6 +47,14 @@ def read(folder: Path, topic: str, **arguments: Any) -> list[dict[str, Any]]:
     return found
 
 
+def test_decoders_of_other_topics_leave_internal_topics_decoded(tmp_path: Path) -> None:
+    write(tmp_path, OFFSETS_TOPIC, RECORDS[:1])
+    write(tmp_path, "orders", [(b"a", b'{ "n": 1 }')])
+    found = run_ok("cat", tmp_path, OFFSETS_TOPIC, "orders", "--decode", "orders=json", "--json").json_lines
+    assert [one["value"] for one in found] == [{"version": 3, "data": found[0]["value"]["data"]}, {"n": 1}]
+    assert found[0]["key"]["data"]["group"] == "readers" and found[0]["value"]["data"]["offset"] == 348
+
+
 def test_what_cannot_be_decoded_stays_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, OFFSETS_TOPIC, RECORDS)
     with caplog.at_level(logging.WARNING, "tidelog"):

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import pytest
@@ -23,10 +24,15 @@ from tidelog.errors import (
     InvalidArgumentError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.metadata.frame import encode_record
+from tidelog.metadata.records import TopicRecord
+from tidelog.model import METADATA_TOPIC, OFFSETS_TOPIC
 from tidelog.queries.explained import explained
 from tidelog.queries.results import Results
 from tidelog.queries.session import Session
 from tidelog.queries.statements import is_complete, replaced
+from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tidelog.wire.coordinator.versioned import encode_versioned
 
 NOON = 1_373_457_600_000
 
@@ -81,6 +87,31 @@ def test_the_tables(session: Session, data_dir: Path) -> None:
     assert {("orders",), ("pay.ments-1",)} <= set(rows(session, "SELECT table_name FROM information_schema.tables"))
     (described,) = {tuple(name for name, *_ in rows(session, f"DESCRIBE {table}")) for table in ("orders", "tidelog.records")}
     assert described == ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def test_show_tables_lists_what_a_query_can_name(session: Session) -> None:
+    shown = [name for (name,) in rows(session, "CREATE TABLE mine AS SELECT 1; CREATE TEMP VIEW our AS FROM mine; show  TABLES;")]
+    assert shown == [
+        "mine", "orders", "our", "pay.ments-1", "raw.orders", "raw.pay.ments-1", "tidelog.partitions", "tidelog.raw_records",
+        "tidelog.records", "tidelog.segments", "tidelog.topics",
+    ]  # fmt: skip
+
+
+def test_internal_topics_are_json(tmp_path: Path) -> None:
+    builder = LogBuilder(tmp_path, topic=OFFSETS_TOPIC)
+    key = encode_versioned(OffsetCommitKey("readers", "flights", 2), 1)
+    builder.append([(NOON, key, encode_versioned(OffsetCommitValue(348, -1, "", 9), 3)), (NOON, key, b"?")])
+    builder.close()
+    builder = LogBuilder(tmp_path, topic=METADATA_TOPIC)
+    builder.append([(NOON, None, encode_record(TopicRecord("flights", UUID(int=7)), 0))])
+    builder.close()
+    query = f"SELECT key->>'$.data.topic', value->>'$.data.offset', value_undecoded FROM {OFFSETS_TOPIC}"
+    for decode in (None, "orders=json"):
+        found = tidelog.sql(query, tmp_path, decode=decode).fetchall()
+        assert found == [("flights", "348", None), ("flights", None, b"?")]
+    assert tidelog.sql(f"SELECT key FROM raw.{OFFSETS_TOPIC} LIMIT 1", tmp_path).fetchall() == [(key,)]
+    assert tidelog.sql(f"SELECT value->>'$.data.name' FROM {METADATA_TOPIC}", tmp_path).fetchall() == [("flights",)]
+    assert tidelog.sql(f"SELECT value FROM {OFFSETS_TOPIC} OFFSET 1", tmp_path, decode="raw").fetchall() == [("?",)]
 
 
 def test_texts_and_bytes(tmp_path: Path) -> None:
@@ -190,6 +221,13 @@ def test_errors_are_one_line(data_dir: Path, query: str, error: type[Exception],
     with pytest.raises(error, match=text) as raised:
         tidelog.sql(query, data_dir)
     assert "\n" not in str(raised.value)
+
+
+def test_a_time_as_people_write_it_needs_moment(session: Session) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"; for such a time, write moment\('last monday'\)$"):
+        rows(session, "FROM orders WHERE timestamp > 'last monday'")
+    with pytest.raises(InvalidArgumentError, match=r"expected format is [^;]*$"):
+        rows(session, "FROM orders WHERE timestamp > '10/07/2013'")
 
 
 def test_other_errors(data_dir: Path, tmp_path: Path) -> None:

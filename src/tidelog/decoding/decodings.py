@@ -125,6 +125,14 @@ class Decodings:
     def __bool__(self) -> bool:
         return bool(self._rules) or self._decodes_internal
 
+    def with_internal(self) -> Decodings:
+        """Return the same decodings, which also decode Kafka's internal topics."""
+        return Decodings(self._rules, self._schemas, self._given_registry, decodes_internal=True)
+
+    def decodes(self, topic: str) -> bool:
+        """Return whether a topic's keys or values have a decoder."""
+        return any(self._format(topic, side) is not None for side in SIDES)
+
     def unused(self, topics: Iterable[str]) -> list[str]:
         """Return the names and patterns in the texts that match none of `topics`."""
         named = {one.topic: one for one in (*self._rules, *self._schemas) if one.topic is not None}
@@ -138,10 +146,8 @@ class Decodings:
         """
         decoders = {}
         for side in SIDES:
-            name = _applying(self._rules, topic, side)
-            if name is None and self._decodes_internal and topic in KAFKAS_TOPICS:
-                name = "internal"
-            if name not in (None, "raw"):
+            name = self._format(topic, side)
+            if name is not None:
                 decoder = decoders[side] = self._decoder(name, topic, side, readers.get(side))
                 if side in types:
                     decoder.fix(types[side])
@@ -149,6 +155,13 @@ class Decodings:
         from tidelog.decoding.topic_decoding import TopicDecoding
 
         return TopicDecoding(topic, decoders)
+
+    def _format(self, topic: str, side: str) -> str | None:
+        """Return the format of a topic's keys or values, None if they stay bytes."""
+        name = _applying(self._rules, topic, side)
+        if name is None and self._decodes_internal and topic in KAFKAS_TOPICS:
+            return "internal"
+        return None if name == "raw" else name
 
     def _decoder(self, name: str, topic: str, side: str, reader: Schema | None = None) -> Decoder:
         # Import a decoder's module only if the decoder is used.

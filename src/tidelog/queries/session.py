@@ -2,7 +2,7 @@
 
 | name | what it is |
 |---|---|
-| `orders`, `"my.topic"` | a topic: `sources.selection.record_columns` |
+| `orders`, `"my.topic"` | a topic: `sources.selection.record_columns`; Kafka's internal topics as JSON |
 | `raw.orders` | the same topic with keys, values and headers as bytes, `timestamp_type` and `create_time` |
 | `tidelog.records`, `tidelog.raw_records` | all topics that are not internal |
 | `tidelog.topics`, `tidelog.partitions`, `tidelog.segments` | `catalog_tables` |
@@ -28,7 +28,7 @@ from tidelog.decoding.decodings import Decode, Decodings
 from tidelog.errors import InvalidArgumentError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
 from tidelog.formats.paths.file_path import AnyPath
-from tidelog.model import READ_UNCOMMITTED
+from tidelog.model import METADATA_TOPIC, READ_UNCOMMITTED
 from tidelog.near_names import near_topics
 from tidelog.queries.catalog_tables import catalog_tables
 from tidelog.queries.instances import connected
@@ -56,6 +56,18 @@ _LISTS_TABLES = re.compile(r"\b(show|describe|information_schema|duckdb_\w+|pg_\
 
 OTHER_TABLES = ("records", "topics", "partitions", "segments")
 """The tables of the schema `tidelog`, besides `raw_records`."""
+
+_SHOW_TABLES = re.compile(r"show\s+tables", re.IGNORECASE)
+
+_SHOWN_TABLES = """
+    SELECT concat_ws('.', nullif(schema_name, 'main'), name) AS name FROM (
+        SELECT database_name, schema_name, view_name AS name FROM duckdb_views() WHERE NOT internal
+        UNION ALL SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT internal
+    ) WHERE database_name IN ('session', 'temp') AND NOT contains(name, ':') ORDER BY ALL
+"""
+"""What SHOW TABLES is replaced by: names as a query writes them. Only the names of registered Arrow tables have a colon."""
+
+_NOT_A_TIMESTAMP = re.compile(r'timestamp field format: "(?P<text>[^"]+)"')
 
 _OTHER_TABLES = re.compile(rf"\b(tidelog|raw_records|topic|{'|'.join(OTHER_TABLES)})\b", re.IGNORECASE)
 
@@ -88,7 +100,7 @@ class Session:
             configured(source, config),
             {name: value for name, value in options.items() if value is not None},
             skip_damaged=skip_damaged,
-            decodings=None if decode is None else Decodings.of(decode),
+            decodings=(Decodings([]) if decode is None else Decodings.of(decode)).with_internal(),
         )
         self.topics: dict[str, list[int]] = {}
         """The topics and their partitions when they were last listed."""
@@ -155,7 +167,8 @@ class Session:
                 return None
             if self.zone == "UTC" and "date_trunc" in query.lower():
                 self._truncation.enter(query, params)
-            return self.connection.sql(statement.text, params=params)
+            text = _SHOWN_TABLES if _SHOW_TABLES.fullmatch(statement.text) else statement.text
+            return self.connection.sql(text, params=params)
         except duckdb.Error as error:
             raise self.translated(error, statement.text) from None
 
@@ -176,14 +189,29 @@ class Session:
         # The text after an empty line shows the place in the statement.
         lines = message.split("\n\n", 1)[0].splitlines()
         line = " ".join(line.strip() for line in lines if line.strip())
-        return InvalidArgumentError(line + self._quotes_hint(text, line))
+        return InvalidArgumentError(line + (self._moment_hint(line) or self._quotes_hint(text, line)))
+
+    def _moment_hint(self, message: str) -> str:
+        """Return a hint if a statement uses a text such as `yesterday 09:00` as a timestamp."""
+        found = _NOT_A_TIMESTAMP.search(message)
+        try:
+            return (
+                ""
+                if found is None or not self._instant_ms(found["text"])
+                else f"; for such a time, write moment('{found['text']}')"
+            )
+        except InvalidArgumentError:
+            return ""
 
     def _quotes_hint(self, text: str, message: str) -> str:
         """Return a hint if a statement names a topic without the quotes that SQL needs, such as `web-orders` or `order`."""
+        import duckdb
+
         if text:
             self.list_topics()
         for name in sorted(self.topics, key=len, reverse=True):
-            needs_quotes = not PLAIN_NAME.fullmatch(name) or f'at or near "{name}"' in message
+            is_keyword = f'at or near "{name}"' in message and duckdb.tokenize(name)[0][1] == duckdb.token_type.keyword
+            needs_quotes = is_keyword or not PLAIN_NAME.fullmatch(name)
             if needs_quotes and re.search(rf"""(?<!["'\w]){re.escape(name)}(?!["'\w])""", text):
                 return f'; in SQL, the topic {name} needs double quotes: "{name}"'
         return ""
@@ -222,6 +250,8 @@ class Session:
         """Make tables for the topics that a statement mentions, and drop the tables of deleted topics."""
         self.list_topics()
         folded = text.lower()
+        if METADATA_TOPIC in folded:
+            self.topics |= self.reader.topics([METADATA_TOPIC])
         lists = _LISTS_TABLES.search(text) is not None
         if not self._has_other_tables and (lists or _OTHER_TABLES.search(text)):
             self._make_other_tables()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.decoding.decodings import Decodings
-from tidelog.model import TopicPartition, is_hidden
+from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.model import METADATA_TOPIC, TopicPartition, is_hidden
 from tidelog.queries.arrow_table import ArrowTable
 from tidelog.queries.decoded_topic import DecodedTopic, decoded_topic
 from tidelog.queries.pruning import Filter
@@ -49,12 +51,17 @@ class TopicReader:
         return open_source(self.address, skip_damaged=self._options["skip_damaged"])
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """List the topics and their current partitions."""
+        """List the topics and their current partitions. ``__cluster_metadata`` is listed only if `names` has it."""
         with self._lock:
             if self._listing is None:
                 self._listing = self.open()
             self._listing.refresh()
-            return self._listing.topics(None if names is None else list(names))
+            wanted = None if names is None else list(names)
+            found = self._listing.topics(wanted)
+            if wanted is not None and METADATA_TOPIC in wanted:
+                with suppress(UnknownTopicOrPartitionError):
+                    found[METADATA_TOPIC] = self._listing.partitions(METADATA_TOPIC)
+            return found
 
     def close(self) -> None:
         """Close the source that lists topics. Each scan opens another one."""
@@ -71,7 +78,7 @@ class TopicReader:
         """Return a topic's table with decoded keys and values, None if the topic has no decoder. Read the newest records to infer
         the types.
         """
-        if self._decodings is None:
+        if self._decodings is None or not self._decodings.decodes(topic):
             return None
         self.topics()
         with self._lock:

@@ -57,7 +57,7 @@ def command(options: CatOptions) -> None:
     offsets = None if options.offset is None else parse_offset(options.offset)
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
     format_name = options.resolved_format()
-    decodings = decodings_in_use() or _of_internal_topics(options, format_name)
+    decodings = _with_internal(decodings_in_use(), options, format_name)
     if decodings is not None:
         from tidelog.sources.selection.decoded_records import DecodedRecords
     decoder = None if decodings is None else DecodedRecords(decodings)
@@ -135,18 +135,18 @@ def command(options: CatOptions) -> None:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _of_internal_topics(options: CatOptions, format_name: str) -> Decodings | None:
-    """Return decoders for Kafka's internal topics if the command names one and shows its records as text; otherwise None."""
+def _with_internal(given: Decodings | None, options: CatOptions, format_name: str) -> Decodings | None:
+    """Return decodings that also decode Kafka's internal topics, if the command names one and shows its records as text."""
     if (
         KAFKAS_TOPICS.isdisjoint(options.topics)
         or format_name in BINARY_FORMATS
         or options.encoding == "base64"
         or options.format_string
     ):
-        return None
+        return given
     from tidelog.decoding.decodings import Decodings
 
-    return Decodings.parse(decodes_internal=True)
+    return (given or Decodings([])).with_internal()
 
 
 def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]], bar: ProgressBar) -> Iterable[pa.RecordBatch]:
