@@ -158,8 +158,8 @@ class Transactions:
         return self._aborted[segment.base_offset]
 
     def _entries(self, segment: Segment) -> list[AbortedTxn]:
-        """Return a segment's index entries for the batches that existed at the listing. The owner may have added entries since
-        then.
+        """Return a segment's index entries for the batches that existed when the folder was listed. The owner may have added
+        entries since then.
         """
         index = segment.open_txn_index()
         if index is None:

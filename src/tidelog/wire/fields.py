@@ -208,7 +208,7 @@ RESPONSES: dict[int, type[Message]] = {}
 
 @dataclass_transform(eq_default=True)
 class StructType(type):
-    """Turns a class's fields into slots, and stores the arguments of a message's class line."""
+    """Turns a class's fields into slots, and stores the arguments of a message's class statement."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> StructType:
         """Create the class, moving its fields out of the namespace."""

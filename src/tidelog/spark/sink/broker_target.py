@@ -204,7 +204,7 @@ def _check_transactions(cluster: Cluster, options: SinkOptions) -> None:
 
 @contextmanager
 def _begun(cluster: Cluster, name: str, timeouts_ms: Sequence[int]) -> Iterator[tuple[BatchAppender, int]]:
-    """Yield a producer with a transactional id, and the first of the timeouts that the brokers allow."""
+    """Yield a producer with the transactional id `name`, and its timeout: the first of `timeouts_ms` that the brokers accept."""
     for timeout_ms in timeouts_ms:
         with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
             try:
