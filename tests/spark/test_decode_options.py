@@ -122,10 +122,10 @@ def test_default_columns() -> None:
         ({"mode": "FAILFAST"}, "option mode needs the option decode"),
         ({"decode": "raw", "schema.registry.url": "http://localhost"}, "option schema.registry.url needs the option decode"),
         ({"decode": "json", "mode": "DROPMALFORMED"}, "option mode: expected permissive or failfast"),
-        ({"columns": "value,valueUndecoded"}, "option columns: 'valueUndecoded' is none of"),
+        ({"columns": "value,valueUndecoded"}, "option columns: 'valueUndecoded' is not one of"),
         (
             {"decode": "json", "mode": "failfast", "columns": "value,valueUndecoded"},
-            "option columns: 'valueUndecoded' is none of",
+            "option columns: 'valueUndecoded' is not one of",
         ),
         ({"decode": "json", "columns": "valueUndecoded"}, "option columns: valueUndecoded needs the column value"),
     ],

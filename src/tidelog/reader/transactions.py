@@ -200,7 +200,7 @@ class Transactions:
             return
         # If compaction or retention removed records, the entry begins before the remaining records.
         if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
-            raise CorruptIndexError("an aborted transaction has a different first offset", found=entry.first_offset)
+            raise CorruptIndexError("an entry of the index has the wrong first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
         """Return the state after a segment, replayed from the segment's base or an earlier offset."""

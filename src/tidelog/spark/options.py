@@ -423,7 +423,7 @@ def _columns(given: Mapping[str, str], decode: DecodeOptions | None) -> tuple[st
     for text in given["columns"].split(","):
         name = by_name.get(text.strip().lower())
         if name is None:
-            raise InvalidArgumentError(f"option columns: {text.strip()!r} is none of {', '.join(available)}")
+            raise InvalidArgumentError(f"option columns: {text.strip()!r} is not one of {', '.join(available)}")
         if name in names:
             raise InvalidArgumentError(f"option columns: {name} is named twice")
         names.append(name)

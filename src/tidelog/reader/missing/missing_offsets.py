@@ -100,8 +100,8 @@ class MissingOffsets(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Whether a result without these offsets is certainly incomplete. If not, the records may have been deleted, and a note
-        suffices.
+        """Whether these offsets are certainly lost, so that results are incomplete. If not, the records may have been deleted,
+        and a note suffices.
         """
         return self.kind != "perhaps_deleted"
 
@@ -123,7 +123,7 @@ _WORDS = {
 
 
 def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
-    """Return whether a result without these offsets is certainly incomplete."""
+    """Return whether any of these offsets are certainly lost, so that results are incomplete."""
     return any(one.is_loss for one in missing)
 
 

@@ -74,7 +74,7 @@ def open_layout(root: FilePath, key_files: tuple[str, ...], segments: Iterable[R
     if tried is None:
         return layouts[0]
     places = " nor ".join(str(layout.path(tried)) for layout in layouts)
-    raise NotFoundError(f"no remote segment exists at the tier's address: found neither {places}", path=root)
+    raise NotFoundError(f"no remote segment at the tier's address: found neither {places}", path=root)
 
 
 class BytesHandle:
