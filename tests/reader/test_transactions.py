@@ -266,9 +266,9 @@ class TestAborted:
             ([(7, 2, 5), (7, 6, 7)], None),
             ([(7, 2, 5)], "is not in the index (7)"),
             ([(7, 6, 7)], "is not in the index (5)"),
-            ([(7, 0, 5), (7, 6, 7)], "has a different first offset (0)"),
-            ([(7, 3, 5), (7, 6, 7)], "has a different first offset (3)"),
-            ([(7, 2, 5), (7, 2, 7)], "has a different first offset (2)"),
+            ([(7, 0, 5), (7, 6, 7)], "has the wrong first offset (0)"),
+            ([(7, 3, 5), (7, 6, 7)], "has the wrong first offset (3)"),
+            ([(7, 2, 5), (7, 2, 7)], "has the wrong first offset (2)"),
             ([(7, 2, 5), (8, 6, 7)], "has no ABORT marker in the log (7)"),
             ([(7, 0, 1), (7, 2, 5), (7, 6, 7)], "lists a committed transaction as aborted (1)"),
             ([(7, 2, 5), (7, 6, 7), (9, 8, 8)], None),
@@ -313,7 +313,7 @@ class TestAborted:
         builder.file(2, ".txnindex").write_bytes(AbortedTxn(7, 0, 4, 5).to_bytes())
         builder.file(0, ".snapshot").unlink(missing_ok=True)
         assert builder.open().aborted_transactions(2, 5) == [AbortedTxn(7, 3, 4, 5)]
-        assert "has a different first offset (0)" in caplog.text
+        assert "has the wrong first offset (0)" in caplog.text
 
     def test_an_entry_newer_than_what_is_seen(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The owner went on after the listing: to the log, and to the index."""

@@ -117,15 +117,15 @@ def test_default_columns() -> None:
         ({"decode": "json", "keySchema": "STRING"}, "option keySchema needs the option keyDecode"),
         (
             {"decode": "avro", "schema": "id BIGINT"},
-            "option schema cannot be DDL, because the type of avro follows from its schema",
+            "option schema cannot be DDL, because the avro schema determines the type",
         ),
         ({"mode": "FAILFAST"}, "option mode needs the option decode"),
         ({"decode": "raw", "schema.registry.url": "http://localhost"}, "option schema.registry.url needs the option decode"),
         ({"decode": "json", "mode": "DROPMALFORMED"}, "option mode: expected permissive or failfast"),
-        ({"columns": "value,valueUndecoded"}, "option columns: 'valueUndecoded' is none of"),
+        ({"columns": "value,valueUndecoded"}, "option columns: 'valueUndecoded' is not one of"),
         (
             {"decode": "json", "mode": "failfast", "columns": "value,valueUndecoded"},
-            "option columns: 'valueUndecoded' is none of",
+            "option columns: 'valueUndecoded' is not one of",
         ),
         ({"decode": "json", "columns": "valueUndecoded"}, "option columns: valueUndecoded needs the column value"),
     ],

@@ -231,7 +231,7 @@ def test_columns() -> None:
     assert parse(columns="offset, CREATETIME").columns == ("offset", "createTime")
     assert parse(columns="offset", includeHeaders="true").columns == ("offset", "headers")
     assert parse(columns=",".join(COLUMNS)).columns == COLUMNS
-    assert "'time' is none of key, value" in refused(columns="time")
+    assert "'time' is not one of key, value" in refused(columns="time")
     assert "named twice" in refused(columns="key,Key")
     assert "includeHeaders is false" in refused(columns="headers", includeHeaders="false")
     assert "true or false" in refused(includeHeaders="yes")

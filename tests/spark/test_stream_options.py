@@ -100,7 +100,7 @@ def test_spans_as_ours_and_as_spark_s(text: str, ms: int) -> None:
 
 def test_what_makes_no_sense() -> None:
     assert "option maxTimePerTrigger: the text is not a duration" in refused(maxTimePerTrigger="ten")
-    assert "option maxTimePerTrigger: every batch would be empty" in refused(maxTimePerTrigger="0s")
+    assert "option maxTimePerTrigger must not be 0: every batch would be empty" in refused(maxTimePerTrigger="0s")
     assert "option maxOffsetsPerTrigger: expected a positive number" in refused(maxOffsetsPerTrigger=0)
     assert "option minOffsetsPerTrigger (5) is more than maxOffsetsPerTrigger (4)" in refused(
         minOffsetsPerTrigger=5, maxOffsetsPerTrigger=4

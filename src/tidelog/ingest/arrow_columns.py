@@ -1,4 +1,4 @@
-"""Converts Arrow columns to the form from which batches are built, for imports, Spark's sink and rebuilt batches of copies.
+"""Converts Arrow columns to the input of the batch builder. Imports, Spark's sink, copies and restores use this module.
 
 | Arrow | becomes |
 |---|---|
@@ -37,7 +37,7 @@ def int_view(array: pa.Array, code: Literal["i", "q"]) -> memoryview:
 
 
 def rows_by_place(places: pa.Array) -> Iterator[tuple[int, pa.Int32Array]]:
-    """Yield each target that has rows, with the numbers of its rows in ascending order."""
+    """Yield each value of `places`, such as a target partition, with the numbers of its rows in ascending order."""
     order = pc.array_sort_indices(places).cast(pa.int32())  # This sort is stable.
     start = 0
     runs = pc.run_end_encode(places.take(order))

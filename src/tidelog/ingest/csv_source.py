@@ -88,7 +88,7 @@ class CsvSource:
                 self._widen(error, {})
 
     def _settle_types(self) -> None:
-        """Read the file again and again, widening types, until every value fits the type of its column."""
+        """Read the file repeatedly, and widen types until every value fits the type of its column."""
         # Text after an unclosed quote ends up in the last column, so read the last column too.
         unread = [self._names[-1]] if self._names[-1] not in self._columns else []
         while True:

@@ -38,9 +38,10 @@ def open_source(
     """Open the file at `path` for an import. Its format is `file_format`, or by default determined by the extension.
 
     `as_text` and `delimiter` are for CSV: `as_text` reads every column as text, and `delimiter` is the character between fields.
-    `progress` shows how much a source reads before the first row. Raises InvalidArgumentError for an unknown format, for a pipe
-    that would have to be read twice, and for a requested column that does not exist; CorruptDataError for a file in a different
-    format.
+    `progress` reports the passes over a CSV file before its first row.
+
+    Raises InvalidArgumentError for an unknown format, for a pipe that would have to be read twice, and for a requested column
+    that does not exist; CorruptDataError for a file in a different format.
     """
     kind = file_format or format_of(path)
     if kind != "csv" and (as_text or delimiter is not None):

@@ -75,7 +75,7 @@ class ImportOptions:
 
 
 class PartitionSummary(NamedTuple):
-    """The number of records written to a partition, and their range."""
+    """The numbers of records, segments and bytes that were written to a partition."""
 
     partition: int
     records: int

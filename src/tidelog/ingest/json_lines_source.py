@@ -43,7 +43,7 @@ class JsonLinesSource:
     def rows(self) -> Iterator[Rows]:
         """Yield the rows. Raises CorruptDataError, with the row's number, for a row that is not a JSON object.
 
-        Raises InvalidArgumentError for a requested column that no row has, or that has values of several kinds.
+        Raises InvalidArgumentError for a requested column that no row has, or whose values have different types.
         """
         row = 0
         seen: set[str] = set()

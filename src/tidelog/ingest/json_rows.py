@@ -110,7 +110,7 @@ def _encode(array: pa.Array, name: str) -> pa.StringArray:
 
 
 def _bare(array: pa.Array) -> pa.StringArray | None:
-    """Return scalars that never need escaping as text without quotes; None for all other types."""
+    """Return the values as text without quotes if their type never needs escaping; otherwise return None."""
     kind = array.type
     if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_decimal(kind) or pt.is_time(kind) or pt.is_date(kind):
         return array.cast(pa.string())
@@ -158,7 +158,7 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _text(array: pa.Array, name: str) -> pa.StringArray:
-    """Return text as plain Arrow strings. Raises InvalidArgumentError if it is not UTF-8, as a Parquet file may wrongly claim."""
+    """Return text as plain Arrow strings. Raises InvalidArgumentError for invalid UTF-8, which a Parquet file may contain."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:

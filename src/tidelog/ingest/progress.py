@@ -17,7 +17,7 @@ class ProgressMaker(Protocol):
     """Starts showing the progress of a phase of the work, given the phase's total size in bytes."""
 
     def __call__(self, what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
-        """Return a context manager for the phase, whose value receives the progress."""
+        """Begin the phase. Return a context manager that yields the `Progress` to report to."""
 
 
 class _Silent:

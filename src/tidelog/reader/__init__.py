@@ -1,7 +1,7 @@
 """Reads any data folder: partitions, segments, transactions, the search by time, missing data, and salvage.
 
 The package is synchronous and read-only. Another process may own the folder and write to it at the same time. Start at `Log` and
-`LogDir`. `time_search.find_offset` is the look-up for which Kafka has a time index.
+`LogDir`. `time_search.find_offset` finds the offset for a timestamp.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Explains a search by time, with one line per step in the trace.
 
 Lines are in the order of the search. Each segment, from the oldest to the newest, has a line with its largest timestamp and the
-source of that timestamp. If the segment is searched, further lines have the time index entry, the offset index entry, the walked
+source of that timestamp. If the segment is searched, further lines show the time index entry, the offset index entry, the walked
 batches and the record. The last lines are Apache Kafka's answer and the answer of this search.
 """
 

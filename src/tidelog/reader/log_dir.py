@@ -108,8 +108,8 @@ class LogDir:
     def look_again(self) -> bool:
         """Update to the folder's current state after a file changed, and open every log again.
 
-        Returns False if a log in object storage is gone or shorter. In a local folder a broker may remove segments; if segments
-        vanish from a bucket, the bucket is being emptied or overwritten.
+        Returns False if a log in object storage is gone or shorter: its bucket is being emptied or overwritten. Local folders are
+        not checked, because a broker may remove their segments.
         """
         before = self.log_sizes()
         self.release(0)
@@ -225,7 +225,7 @@ class LogDir:
         )
 
     def _is_set_compacted(self, topic: str) -> bool:
-        """Return whether the cluster metadata in the folder, if any, have cleanup.policy=compact for a topic."""
+        """Return whether the folder has cluster metadata that sets cleanup.policy=compact for a topic."""
         return self.image is not None and "compact" in self.image.topic_config(topic).get("cleanup.policy", "")
 
     def _is_tiered(self, topic: str) -> bool:
@@ -238,7 +238,7 @@ class LogDir:
 
     @cached_property
     def image(self) -> MetadataImage | None:
-        """The cluster metadata in the folder, None if there are none or they cannot be read."""
+        """The cluster metadata in the folder, None if it is missing or cannot be read."""
         # Read on demand, because it takes time.
         from tidelog.reader.metadata_log import read_metadata_log
 
@@ -379,8 +379,8 @@ class LogDir:
         """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. In these folders' names Kafka shortens
         very long topic names.
 
-        An empty folder does not count unless a running broker may be about to remove it: it is left over from an earlier topic
-        with that name.
+        An empty folder counts only if a broker is running, because the broker may be about to remove the folder. Otherwise an
+        earlier topic with that name has left it behind.
         """
         for other in there:
             if names.is_suffixed_dir(other):

@@ -4,7 +4,8 @@ backups.
 A partition is read from one folder. If several folders have the partition, they have replicas of it, and the most complete
 replica is read:
 
-1. the replica with the highest last leader epoch: later records of an older epoch were never committed;
+1. the replica with the highest last leader epoch: a longer replica with an older epoch ends with records that
+   were never committed;
 2. among equals, the replica with the highest log end, counted up to the highest high watermark in any of the folders;
 3. among equals, the replica with the lowest log start, then the highest log end, then the first in the list.
 

@@ -95,7 +95,7 @@ class LogSegments:
 
 
 def _was_cleaned(segment: Segment) -> bool:
-    """Return whether a segment's batches show traces of a cleaner."""
+    """Return whether a segment's batches show that a cleaner has removed records."""
     next_offset: int | None = None
     try:
         for header in segment.headers():

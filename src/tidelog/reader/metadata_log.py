@@ -84,7 +84,7 @@ class SnapshotContent(NamedTuple):
 
 @dataclass
 class MetadataLog:
-    """The image that a metadata log results in, and the log's end: the end of the snapshot or of the last segment
+    """The image that a metadata log describes, and the log's end: the end of the snapshot or of the last segment
     (`log_end_offset`).
 
     `leader_id` is -1 if the log has no LeaderChange record. `voters` come from the newest LeaderChange, or from the newest
@@ -199,7 +199,7 @@ def _read(directory: FilePath, notices: Notices, end_offset: int | None) -> Meta
 
 
 def _find_end(file: ReadOnlyFile, size: int, base: int, notices: Notices) -> tuple[int, BatchHeader | None]:
-    """Return the last segment's end, and the header of a batch after it whose offset is too low for the segment."""
+    """Return the last segment's end, and the header of a batch after it (or None) whose offset is too low for the segment."""
     try:
         return find_end(file, size, 0, base, notices).position, None
     except CorruptBatchError as error:

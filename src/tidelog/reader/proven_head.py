@@ -6,7 +6,7 @@ large: in a log of one gigabyte, reading all headers takes less time than starti
 are trusted if their neighbours agree, and `WalkBudget.note_end` reports that.
 
 The walk kernel reads headers, one `pread` each, with two threads if there are many (`formats.walk_ahead`). If they are not
-cached, the kernel is asked to read ahead: single headers from a disk would take longer than the whole log.
+cached, the operating system is asked to read ahead: single headers from a disk would take longer than the whole log.
 
 The results are kept: for each batch's position, the largest timestamp before it.
 """
@@ -76,7 +76,7 @@ class WalkBudget:
         return part
 
     def suffices(self, size_bytes: int) -> bool:
-        """Return whether this number of bytes may be walked. They may still have too many batches for the budget."""
+        """Return whether the budget allows a walk through this many bytes. The walk may still reach the limit of batches."""
         return size_bytes <= self.bytes and self.batches > 0
 
     def note_end(self, path: FilePath, notices: Notices) -> None:
@@ -200,7 +200,7 @@ class ProvenHead:
         return isinstance(self._file, ReadOnlyFile) and self._file.descriptor() >= 0
 
     def _follow(self, position: int, room: int) -> int:
-        """Let the kernel walk up to `room` batches up to `position`. Return the number of batches walked."""
+        """Let the walk kernel read at most `room` headers before `position`. Return the number of batches walked."""
         if not COMPILED or not self._has_descriptor():
             return 0  # Without a descriptor, the kernel cannot read the file.
         assert isinstance(self._file, ReadOnlyFile)

@@ -55,7 +55,7 @@ class LargestTimestamp(NamedTuple):
 
 
 class Segment:
-    """`next_base_offset` is the base of the next segment, None in the last segment. The whole log shares `budget`."""
+    """A read-only segment. `next_base_offset` is the next segment's base, or None. The whole log shares `budget`."""
 
     facts: SegmentFacts | None = None
     """Facts that are known without reading the segment. Only a `KnownSegment` has any."""
@@ -198,7 +198,7 @@ class Segment:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
     def check_follower(self, header: BatchHeader) -> None:
-        """Check a batch's offset against the next batch: no checksum covers it. Raises CorruptBatchError, SegmentChangedError."""
+        """Check an offset, which no checksum covers, against the next batch. Raises CorruptBatchError, SegmentChangedError."""
         next(self._walk(header.end_position, self.end_position, crc=False, min_offset=header.next_offset), None)
 
     def times(self, position: int, end_position: int) -> Iterator[int]:

@@ -20,8 +20,8 @@ batch also counts as damaged if its checksum becomes valid when one bit of its l
 end with the file. Bytes that cannot be distinguished from a torn append are skipped. `missing` compares the resulting end with
 the checkpoints.
 
-A sound batch has a valid checksum and an offset that may follow, so that a torn batch with another log's bytes in its value is
-not mistaken for damage.
+A sound batch has a valid checksum and an offset that may follow the previous batch. So a torn batch with another log's bytes in
+its value is not mistaken for damage.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int) -> bo
 
 
 def _sound_batch(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> BatchHeader | None:
-    """Return the first sound batch that starts in [start, stop) and whose offset may follow."""
+    """Return the first sound batch that starts in [start, stop) and whose offset may follow the last complete batch."""
     for position in candidates(file, start, stop, size_bytes, next_offset):
         try:
             header = read_header(file.read(position, HEADER_BYTES), 0, position, file.path)

@@ -1,7 +1,7 @@
 """Lists a consistent set of a partition's files while its owner may be renaming them.
 
-The folder is listed until two consecutive listings agree. From then on each segment is identified by its inode (see `files`), so
-that the files of one listing are read together. The meaning of the names:
+The folder is listed until two consecutive listings agree. From then on each segment is identified by its inode
+(`formats.files`), so that the files of one listing are read together. The meaning of the names:
 
 =========================  ======================================================================================
 ``N.log``                  a segment; N has 20 digits, any other name with this ending is an error

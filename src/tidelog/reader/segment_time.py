@@ -10,7 +10,7 @@ An entry (T, o) of the time index claims that o's batch is the first with a time
 The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
 docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.
 
-In Kafka's entries T belongs to o's batch. KIP-33's text describes a different rule, which no release used but which is supported
+In Kafka's entries T belongs to o's batch. KIP-33's text describes a different rule. No release used it, but it is supported
 here: o is the next offset at the time of the entry (after a roll, the next segment's base), and a batch before o has T. That
 batch, the first with T, is found by a walk. KIP-33 also gives a segment without timestamps one entry: the file's modification
 time with the first message's offset or the next segment's base. Such an entry leads to no record, and is skipped.
@@ -161,7 +161,7 @@ def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_off
 
 
 def start_position(segment: Segment, timestamp: int, trace: Trace | None = None) -> int:
-    """Return the position at which the walk for `timestamp` starts: the batch of the last time index entry that is not later, or
+    """Return the position at which the walk for `timestamp` starts: the batch of the last time index entry at or before it, or
     0.
 
     In a bucket, a time map that is bound to the log is used instead, because it takes fewer requests. With a trace, the indexes
@@ -194,7 +194,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
 
 
 def _last_slot(segment: Segment, index: TimeIndex) -> int:
-    """Return the slot of the last entry for a batch that existed at the listing. The owner may have added entries since then."""
+    """Return the slot of the last entry for a batch that existed when the folder was listed. The owner may have added entries."""
     if not segment.may_have_grown:
         return index.entries - 1
     next_offset = segment.next_offset

@@ -8,7 +8,7 @@ difference. Kafka picks the first segment whose largest timestamp is at or after
 if the segment has no timestamps), and answers "none" if that segment has no match. So later matches are hidden by a segment
 without timestamps, by an empty segment, or by a log start inside the picked segment, and the largest timestamp may belong to a
 record below the log start. Here the search continues with the next segment, and ignores records below the log start, so "none" is
-always true. Kafka also hides records at or above the high watermark. The high watermark in a folder's checkpoint is seconds old,
+correct. Kafka also hides records at or above the high watermark. The high watermark in a folder's checkpoint is seconds old,
 so here such a record is found and marked `is_past_high_watermark`. read_committed ends at the last stable offset, as in Kafka.
 """
 

@@ -158,8 +158,8 @@ class Transactions:
         return self._aborted[segment.base_offset]
 
     def _entries(self, segment: Segment) -> list[AbortedTxn]:
-        """Return a segment's index entries for the batches that existed at the listing. The owner may have added entries since
-        then.
+        """Return a segment's index entries for the batches that existed when the folder was listed. The owner may have added
+        entries since then.
         """
         index = segment.open_txn_index()
         if index is None:
@@ -200,7 +200,7 @@ class Transactions:
             return
         # If compaction or retention removed records, the entry begins before the remaining records.
         if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
-            raise CorruptIndexError("an aborted transaction has a different first offset", found=entry.first_offset)
+            raise CorruptIndexError("an entry of the index has the wrong first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
         """Return the state after a segment, replayed from the segment's base or an earlier offset."""

@@ -116,7 +116,7 @@ class Cut:
         with understanding(Path(path), _WHAT):
             starts, cuts = _by_partition(found["start_offsets"]), _by_partition(found["cut_offsets"])
             if starts.keys() != cuts.keys() or any(not 0 <= starts[key] <= cuts[key] for key in cuts):
-                raise CorruptDataError("starts and cuts do not match", path=path)
+                raise CorruptDataError("the start offsets and cut offsets do not match", path=path)
             start_ms = None if found["start_ms"] is None else int(found["start_ms"])
             source = str(found["source"]) if config is None else with_config(str(found["source"]), config)
             return cls(source, start_ms, int(found["taken_ms"]), starts, cuts, dict(found["topic_ids"]))

@@ -16,7 +16,7 @@ The classes call Spark's internals. The package's jar has classes for the releas
 does nothing. Compiling is limited to `SPARK_VERSIONS`. The classes are compiled against the running Spark, so that a missing
 method shows at compile time, not in a query. If anything fails (a JVM that lets Python call few methods, no folder for the jar,
 no accessible JVM), the session reads rows, and a warning gives the reason, once per process. `spark.tidelog.columnarReads=false`
-makes a session read rows without a warning. A session without the jar that was not registered either reads rows; the source then
+makes a session read rows without a warning. A session that neither has the jar nor was registered reads rows, and the source
 warns once per application (`tidelog.spark.once`).
 """
 

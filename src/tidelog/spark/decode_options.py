@@ -87,7 +87,7 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
                 files[side] = str(Path(schema).absolute())
             elif name in ("avro", "protobuf"):
                 raise InvalidArgumentError(
-                    f"option {schema_option} cannot be DDL, because the type of {name} follows from its schema",
+                    f"option {schema_option} cannot be DDL, because the {name} schema determines the type",
                     found=schema,
                     expected="a schema file",
                 )

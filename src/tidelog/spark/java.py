@@ -210,12 +210,12 @@ def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     refused: list[str] = []
     for folder in _private_folders(os.environ if environment is None else environment, refused):
         return folder
-    raise StorageError(f"there is no private folder: {'; '.join(refused)}")
+    raise StorageError(f"no folder can hold this user's private files: {'; '.join(refused)}")
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
-    """Yield the user's folders to which no other user can write, creating them if they do not exist. For each other folder, add
-    the reason to `refused`.
+    """Yield the user's folders to which no other user can write, creating them if they do not exist. If a folder cannot be used,
+    add the reason to `refused`.
     """
     for folder in (cache_folder(environment), Path(tempfile.gettempdir()) / f"tidelog-{os.getuid()}"):
         try:

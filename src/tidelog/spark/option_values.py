@@ -42,7 +42,7 @@ def folder(given: Mapping[str, str], option: str) -> str:
 
 
 def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
-    """Check an address of brokers and the options `kafka.…`, and return the address combined with this configuration."""
+    """Check an address of brokers and the options `kafka.…`, and return the address combined with these options."""
     try:
         config = client_config({name.removeprefix(CLIENT): value for name, value in given.items() if name.startswith(CLIENT)})
     except InvalidArgumentError as error:

@@ -423,12 +423,12 @@ def _columns(given: Mapping[str, str], decode: DecodeOptions | None) -> tuple[st
     for text in given["columns"].split(","):
         name = by_name.get(text.strip().lower())
         if name is None:
-            raise InvalidArgumentError(f"option columns: {text.strip()!r} is none of {', '.join(available)}")
+            raise InvalidArgumentError(f"option columns: {text.strip()!r} is not one of {', '.join(available)}")
         if name in names:
             raise InvalidArgumentError(f"option columns: {name} is named twice")
         names.append(name)
     if headers is False and "headers" in names:
-        raise InvalidArgumentError("option columns names headers, but option includeHeaders is false")
+        raise InvalidArgumentError("option columns contains headers, but option includeHeaders is false")
     for side, (_, _, undecoded_name) in OPTIONS_OF_SIDES.items():
         if undecoded_name in names and side not in names:
             raise InvalidArgumentError(f"option columns: {undecoded_name} needs the column {side}")

@@ -14,7 +14,7 @@ _serve = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Serve one task. Return the worker's exit code. If Spark closed the connection, that is 1, which ends the worker."""
+    """Serve one task and return the worker's exit code. It is 1 if Spark closed the connection, which ends the worker."""
     try:
         return _serve(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):

@@ -160,8 +160,8 @@ def session(
 
 
 def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, adding that a new JVM runs without Arrow's checks, unless the settings already configure these
-    checks.
+    """Return the settings plus the Java options that switch off Arrow's checks in a new JVM. Options that the settings already
+    have are kept.
     """
     java = str(settings.get("spark.driver.extraJavaOptions", ""))
     flags = [flag for flag in _UNCHECKED_ARROW if flag.split("=")[0] not in java]
@@ -169,7 +169,7 @@ def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_columns(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, adding the jar with which a session reads columns from its start."""
+    """Return the settings plus the jar with which a session reads columns from its start."""
     from tidelog.spark.columnar import columns_jar
 
     return settings | {"spark.jars": ",".join(filter(None, [str(settings.get("spark.jars", "")), str(columns_jar())]))}

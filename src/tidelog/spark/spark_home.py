@@ -35,7 +35,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def light_spark_home(master: str | None) -> Iterator[None]:
-    """Let a JVM that starts within the context use the folder without the archive, if Spark runs on this machine."""
+    """Let a JVM that starts within the context use a `SPARK_HOME` without the archive, if Spark runs on this machine."""
     if "SPARK_HOME" in os.environ or not (master or "local").startswith("local") or (master or "").startswith("local-cluster"):
         yield
         return
@@ -55,7 +55,7 @@ def light_spark_home(master: str | None) -> Iterator[None]:
 
 
 def _make() -> Path | None:
-    """Return the folder, creating it if it does not exist. Return None if PySpark is not installed as a package."""
+    """Return the folder of links, creating it if it does not exist. Return None if PySpark is not installed as a package."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent.resolve()

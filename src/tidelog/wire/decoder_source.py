@@ -1,8 +1,8 @@
 """Generates the Python source of a function that decodes one version of one message.
 
-One `unpack_from` reads neighbouring fields of fixed size; the first byte of a compact length and the count of tagged fields count
-as such fields. Structs are decoded inline, without calls. `iter_unpack` reads arrays of fixed-size elements. The source of
-Produce v3 begins::
+One `unpack_from` reads neighbouring fields of fixed size; the first byte of a compact length or of the number of tagged fields is
+read like such a field. Structs are decoded inline, without calls. `iter_unpack` reads arrays of fixed-size elements. The source
+of Produce v3 begins::
 
     def decode(buf, pos=0, end=None, room=1048576):
         ...
@@ -166,7 +166,7 @@ class DecoderSource:
         return name
 
     def _flush(self) -> None:
-        """Emit the read of the pending fixed-size fields."""
+        """Emit the code that reads the pending fixed-size fields."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -181,7 +181,7 @@ class DecoderSource:
         self.run.clear()
 
     def _struct(self, cls: type[Struct], target: str) -> None:
-        """Emit the decoding of a struct into the variable `target`."""
+        """Emit the code that decodes a struct into the variable `target`."""
         where, self.where = self.where, cls.__name__
         values = {field.name: self._value(field.kind, field.of, field) for field in present(cls, self.version)}
         if self.flexible:
@@ -211,7 +211,7 @@ class DecoderSource:
         return repr(field.default)
 
     def _value(self, kind: str, of: Any, field: Field) -> str:
-        """Emit the decoding of a value. Return an expression for the value, which is valid after the next flush."""
+        """Emit the code that decodes a value. Return an expression for the value, which is valid after the next flush."""
         if kind == "uuid16":
             return f"uuid_of({self._fixed(FIXED[kind])})"
         if kind in FIXED:
@@ -232,7 +232,7 @@ class DecoderSource:
         return self._after_length(kind, of, field)
 
     def _after_length(self, kind: str, of: Any, field: Field) -> str:
-        """Emit the decoding of a value that has its length or count before it and may be null."""
+        """Emit the code that decodes a value that follows its length or count and may be null."""
         target = self._name()
         length = self._fixed("B" if self.flexible else "h" if kind == "string" else "i")
         self._flush()
@@ -316,7 +316,7 @@ class DecoderSource:
         self.depth -= 1
 
     def _fixed_structs(self, target: str, add: str, count: str, of: type[Struct]) -> None:
-        """Emit the decoding of fixed-size structs; in a flexible version, only of those before the first with tagged fields."""
+        """Emit the code that decodes fixed-size structs; in a flexible version, up to the first struct with tagged fields."""
         layout = struct.Struct(fixed_format(of, self.version, flexible=self.flexible) or "")
         names = {field.name: self._name() for field in present(of, self.version)}
         tags = self._name("t")
@@ -334,7 +334,7 @@ class DecoderSource:
         self._line(f"pos += len({target}) * {layout.size}")
 
     def _tagged_fields(self, cls: type[Struct]) -> dict[str, str]:
-        """Emit the decoding of tagged fields at the end of a struct; unknown tags are skipped."""
+        """Emit the code that decodes tagged fields at the end of a struct. It skips unknown tags."""
         fields = tagged(cls, self.version)
         count = self._fixed("B")
         self._flush()
@@ -374,7 +374,7 @@ class DecoderSource:
         return values
 
     def _count_of_tags(self, cls: type[Struct], count: str) -> None:
-        """Emit the decoding of the count of tagged fields after its first byte. Each tagged field is an element, known or not."""
+        """Emit the code that decodes the rest of the number of tagged fields. Each tagged field is an element, known or not."""
         self._line(f"if {count} > 127:")
         self._line(f"    {count}, pos = varint_rest(buf, pos, {count})")
         self._line(f"if {count} > (end - pos) // 2:")
@@ -382,7 +382,7 @@ class DecoderSource:
         self._spend(count)
 
     def _spend(self, elements: str) -> None:
-        """Emit the subtraction of elements from the request's room."""
+        """Emit the code that subtracts elements from the number that the request may still have."""
         if self.is_request:
             self._line(f"room -= {elements}")
             self._line("if room < 0:")

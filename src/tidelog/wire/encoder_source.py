@@ -100,13 +100,13 @@ class EncoderSource:
         return f"{self._const('P', layout.pack)}({', '.join(value for _, value in run)})"
 
     def _flush(self) -> None:
-        """Emit the packing of the pending fixed-size fields."""
+        """Emit the code that packs the pending fixed-size fields."""
         if self.run:
             self._line(f"{self.write}({self._packed(self.run)})")
             self.run.clear()
 
     def _flush_with_length(self, length: str) -> None:
-        """Emit the pending fields, followed by a compact length (already incremented by one)."""
+        """Emit the code that writes the pending fields and a compact length (already incremented by one)."""
         if not self.run:
             self._line(f"{self.write}(BYTES[{length}] if {length} < 128 else varint({length}))")
             return
@@ -139,7 +139,7 @@ class EncoderSource:
             self._after_length(kind, of, field, value)
 
     def _nullable_struct(self, of: type[Struct], target: str, null: bytes) -> None:
-        """Emit the writing of `null` if the struct is None, otherwise of 1 and the struct."""
+        """Emit the code that writes `null` if the struct is None, otherwise 1 and the struct."""
         self._flush()
         self._line(f"if {target} is None:")
         self._line(f"    {self.write}({null!r})")
@@ -151,7 +151,7 @@ class EncoderSource:
         self.depth -= 1
 
     def _after_length(self, kind: str, of: Any, field: Field, value: str) -> None:
-        """Emit the writing of a value with its length or count, or of null."""
+        """Emit the code that writes a value after its length or count, or writes null."""
         held, length = self._name(), self._name("n")
         nullable = self.version in field.nullable and field.kind == kind
         self._line(f"{held} = {value}")
@@ -249,7 +249,7 @@ class EncoderSource:
         return fixed_format(of, self.version, flexible=self.flexible) is not None and not tagged(of, self.version)
 
     def _tagged_fields(self, cls: type[Struct], obj: str) -> None:
-        """Emit the writing of the tagged fields that differ from their defaults."""
+        """Emit the code that writes the tagged fields that differ from their defaults."""
         fields = tagged(cls, self.version)
         if not fields:
             self.run.append(("B", "0"))

@@ -1,4 +1,4 @@
-"""Frames. A frame is its size in four bytes, a header, and a message.
+"""Reads and writes frames. A frame is its size in four bytes, a header, and a message.
 
 | header | fields | used by |
 |---|---|---|

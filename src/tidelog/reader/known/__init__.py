@@ -1,1 +1,1 @@
-"""Segments with facts that are known before the segment is read (`known_segment.py`)."""
+"""Segments whose properties are known before they are read (`known_segment.py`)."""

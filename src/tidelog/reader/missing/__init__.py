@@ -1,1 +1,1 @@
-"""Finds data that should be in a folder but is not, from the remaining files and the checkpoints."""
+"""Finds data that should be in a folder but is missing. The remaining files and the checkpoints provide the evidence."""

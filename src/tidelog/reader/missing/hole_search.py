@@ -2,9 +2,9 @@
 batches.
 
 A broker serves such a log as Kafka does, without an error: consumers continue after the gap. So a warning names the offsets. One
-thread checks each log once, with the reader of folders (`Log.missing`, `Log.check_names`). The thread reads only the ends and
-first headers of segments. It reads all headers only if a log has a gap and its settings do not say that it is compacted. The
-thread pauses after each log. Neither startup nor clients wait for it.
+thread checks each log once, with `Log.missing` and `Log.check_names`. The thread reads only the ends and first headers of
+segments. It reads all headers only if a log has a gap and its settings do not say that it is compacted. The thread pauses after
+each log. Neither startup nor clients wait for it.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ class MissingOffsets(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Whether a result without these offsets is certainly incomplete. If not, the records may have been deleted, and a note
-        suffices.
+        """Whether these offsets are certainly lost, so that results are incomplete. If not, the records may have been deleted,
+        and a note suffices.
         """
         return self.kind != "perhaps_deleted"
 
@@ -123,7 +123,7 @@ _WORDS = {
 
 
 def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
-    """Return whether a result without these offsets is certainly incomplete."""
+    """Return whether any of these offsets are certainly lost, so that results are incomplete."""
     return any(one.is_loss for one in missing)
 
 
@@ -320,8 +320,8 @@ def _time(header: BatchHeader | None) -> int | None:
 
 
 def _moves(directory: FilePath, epoch: EpochEntry | None) -> bool:
-    """Return whether the first leader epoch is no longer `epoch`. If the folder has an owner, wait up to `_OWNER_S` seconds for
-    the change.
+    """Return whether the first entry of the leader epochs is no longer `epoch`. If a process owns the folder, wait up to
+    `_OWNER_S` seconds for the change.
 
     Kafka may remove a segment's files at once, but writes the epochs on another thread, with an fsync.
     """
@@ -366,7 +366,7 @@ def _base(path: FilePath) -> int:
 
 
 class _Silent(Notices):
-    """Discards notices, for a segment that is being deleted, in which gaps do not matter."""
+    """Discards the notices about a segment that is being deleted, because gaps in it do not matter."""
 
     def note(self, path: FilePath, text: str) -> None:
         pass
@@ -390,7 +390,7 @@ class _Orphans:
 
 
 def _has_log(index: FilePath) -> bool:
-    """Return whether the ``.log`` exists under its name, or under a name that an owner gives to a log and its indexes alike."""
+    """Return whether an index's ``.log`` exists, even with a suffix that the index lacks because an owner is renaming both."""
     log = index.with_suffix(names.LOG_SUFFIX)
     endings = (names.DELETED_SUFFIX, names.SWAP_SUFFIX, names.CLEANED_SUFFIX)
     return log.exists() or any(

@@ -183,7 +183,7 @@ class _Salvage:
         return header, ""
 
     def _is_out_of_line(self, header: BatchHeader) -> bool:
-        """Return whether a batch's offset is too high, because the next batch continues from the previous one."""
+        """Return whether a batch's offset is too high: the batch after it continues from the batch before it."""
         first = header.base_offset if header.magic == 2 else header.last_offset
         if first == self._next_offset or header.end_position >= self._size:
             return False

@@ -253,7 +253,7 @@ def _load_key(file: Path) -> PrivateKey:
 
 
 def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:
-    """Decrypt bytes that were encrypted with RSA-OAEP and SHA3-512 (RFC 8017, 7.1.2), which OpenSSL's libraries do not offer.
+    """Decrypt bytes that were encrypted with RSA-OAEP and SHA3-512 (RFC 8017, 7.1.2), which `cryptography` does not support.
 
     Raises ValueError if the bytes are damaged or were encrypted with a different key. The running time depends on the key, so use
     this only for files, never in a server.

@@ -28,13 +28,13 @@ class Layout(Protocol):
     name: str
 
     def __init__(self, root: FilePath, key_files: tuple[str, ...]) -> None:
-        """`key_files` are ``FILE`` or ``ID=FILE``, for a layout that encrypts. Nothing is read yet."""
+        """`key_files` are ``FILE`` or ``ID=FILE``, for a layout whose files may be encrypted. Nothing is read yet."""
 
     def holds(self, segment: RemoteSegment) -> bool:
         """Return whether a segment's files exist in this layout."""
 
     def check_keys(self) -> None:
-        """Raise InvalidArgumentError or StorageError if a key file cannot be used, or if this layout does not encrypt."""
+        """Raise InvalidArgumentError or StorageError if a key file cannot be used, or if this layout has no encryption."""
 
     def open(self, segment: RemoteSegment, suffix: str) -> Handle:
         """Open the segment's file with one of Kafka's suffixes: ``.log``, ``.index``, ``.timeindex``, ``.txnindex``,
@@ -74,7 +74,7 @@ def open_layout(root: FilePath, key_files: tuple[str, ...], segments: Iterable[R
     if tried is None:
         return layouts[0]
     places = " nor ".join(str(layout.path(tried)) for layout in layouts)
-    raise NotFoundError(f"there is no remote segment at the tier's address: neither {places}", path=root)
+    raise NotFoundError(f"no remote segment at the tier's address: found neither {places}", path=root)
 
 
 class BytesHandle:
@@ -109,7 +109,7 @@ def copy_into(buffer: memoryview, data: bytes) -> int:
 
 
 def stat_of(size_bytes: int, *, inode: int = 0, device: int = 0, modified_ms: int = 0) -> os.stat_result:
-    """Return the stat result for a file that exists only in remote storage, as of a regular file."""
+    """Return a stat result, that of a regular file, for a file that exists only in remote storage."""
     seconds, modified_ns = modified_ms // 1000, modified_ms * 1_000_000
     fields = (stat_modes.S_IFREG | 0o444, inode, device, 1, 0, 0, size_bytes, seconds, seconds, seconds)
     return os.stat_result(fields, {"st_atime_ns": modified_ns, "st_mtime_ns": modified_ns, "st_ctime_ns": modified_ns})

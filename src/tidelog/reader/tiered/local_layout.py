@@ -1,4 +1,4 @@
-"""The layout of LocalTieredStorage, the remote storage in a folder that Kafka's own tests use (org.apache.kafka:kafka-storage).
+"""The layout of LocalTieredStorage (org.apache.kafka:kafka-storage), which stores segments in a folder. Kafka's own tests use it.
 
 ::
 
@@ -23,7 +23,7 @@ _ENDINGS = {names.LEADER_EPOCH_CHECKPOINT: ".leader_epoch_checkpoint"}
 
 
 class LocalLayout:
-    """Reads files whose content is as in Kafka's local log, under names with the segment id."""
+    """Reads files with the same content as in Kafka's local log, but with the segment id in their names."""
 
     name = "LocalTieredStorage"
 

@@ -91,7 +91,7 @@ class TieredFolder:
         return TieredPath(self, "")
 
     def names(self) -> list[str]:
-        """List the folder: choose the remote segments to read again, and return the names of local and remote files. Raises
+        """List the folder: choose again which remote segments are read, and return the names of local and remote files. Raises
         OSError.
         """
         found = list_names(self.local) if self.is_local else []
@@ -287,7 +287,7 @@ class TieredPath:
         return f"TieredPath({str(self)!r})"
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self} may be in remote storage")
+        raise TypeError(f"{self} may be in remote storage, so it has no local path")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TieredPath) and (self.folder.local, self._name) == (other.folder.local, other._name)

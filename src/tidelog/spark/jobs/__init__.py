@@ -24,6 +24,7 @@ them.
 | `cut_at`, `bootstrap` | `bootstrap` | bootstrap |
 | `mirror` | `mirror` | mirror |
 | `failover` | `failover` | failover |
+| `take_backup`, `restore_backup`, `verify_whole` | `backup` | backup, restore, verify (of a backup) |
 
 All other modules are shared. Each module is imported separately, so that a job does not load what only a different job needs.
 """

@@ -207,7 +207,7 @@ class _Watch:
         self._context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        """Cancel the tasks before the previous handler raises, as PySpark does for Ctrl-C.
+        """On SIGTERM, cancel the tasks before the previous handler raises. PySpark does the same for Ctrl-C.
 
         This thread waits for the job's result, and any further call to Java on it would wait as well, so another thread cancels
         the tasks.

@@ -58,9 +58,9 @@ def look_up(
     The summary has a line for each partition, with the workers' seconds. A last line without a topic has the total, with the
     elapsed seconds.
 
-    Raises InvalidArgumentError for columns that are missing, have a wrong type or a reserved name, and for questions without a
-    partition or a time at or after 1970; UnknownTopicOrPartitionError, UnsupportedForMessageFormatError, CorruptDataError,
-    SegmentChangedError, NotFoundError.
+    Raises InvalidArgumentError for columns that are missing, have a wrong type or a reserved name, and for a question
+    whose topic or partition is null, or whose time is null or before 1970; UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError, CorruptDataError, SegmentChangedError, NotFoundError.
     """
     from pyspark.sql import functions as f
 

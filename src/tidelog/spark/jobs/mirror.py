@@ -255,11 +255,11 @@ class _Mirror:
         shapes = {options.prefix + name: shape for name, shape in shapes.items()}
         for change in ensure_topics(self._target, shapes, replication_factor=options.replication_factor):
             what = f"{change.partitions} partitions"
-            what += f", before it had {change.had_partitions}" if change.had_partitions else ": it is new"
+            what += f" instead of {change.had_partitions}" if change.had_partitions else " and is new"
             _log.info("%s: topic %s has %s", options.target, change.topic, what)
 
     def _plan(self, topic: str, numbers: list[int]) -> Iterator[CopyTask]:
-        """Yield a copy task for each partition of a topic that has records to copy."""
+        """Yield a copy task for each of a topic's partitions that have records to copy."""
         options = self._options
         targets = {TopicPartition(topic, number): TopicPartition(options.prefix + topic, number) for number in numbers}
         positions = committed_positions(self._target, self._job_id, targets, require_stable=False)

@@ -106,9 +106,9 @@ def retention(
 ) -> JobResult:
     """Forecast deletions. The module's docstring describes the rows.
 
-    The settings are the topic's in the folder (`storage.topics.topic_settings`), then those in `broker_properties` (a
-    server.properties file), then Kafka's defaults. `retention_ms` and `retention_bytes` (-1: no limit) take precedence. Nothing
-    is deleted. Raises NotFoundError, CorruptDataError, SegmentChangedError.
+    A setting comes from the topic's settings in the folder (`storage.topics.topic_settings`), or else from `broker_properties` (a
+    server.properties file), or else it is Kafka's default. `retention_ms` and `retention_bytes` (-1: no limit) take
+    precedence. Nothing is deleted. Raises NotFoundError, CorruptDataError, SegmentChangedError.
     """
     now_ms = (SystemClock() if clock is None else clock).now_ms()
     log_dir = LogDir(directory)

@@ -164,7 +164,7 @@ def commit_to_broker(
                 return
             if size_bytes * 1000 > timeout_ms * USUAL_BYTES_PER_S:
                 _log.warning(
-                    "a commit of %d MiB may take longer than its transaction may stay open: %s",
+                    "a commit of %d MiB may take longer than the transaction timeout: %s",
                     size_bytes >> 20,
                     _way_out(timeout_ms),
                 )
@@ -204,7 +204,7 @@ def _check_transactions(cluster: Cluster, options: SinkOptions) -> None:
 
 @contextmanager
 def _begun(cluster: Cluster, name: str, timeouts_ms: Sequence[int]) -> Iterator[tuple[BatchAppender, int]]:
-    """Yield a producer with a transactional id, and the first of the timeouts that the brokers allow."""
+    """Yield a producer with the transactional id `name`, and its timeout: the first of `timeouts_ms` that the brokers accept."""
     for timeout_ms in timeouts_ms:
         with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
             try:

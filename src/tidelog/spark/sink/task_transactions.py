@@ -93,7 +93,7 @@ def store(appender: BatchAppender, group: str, topics: Collection[str], epoch: E
 
 
 def stored(cluster: Cluster, group: str, epoch: Epoch) -> list[TaskTransaction]:
-    """Return the tasks' transactions whose list was committed with an epoch."""
+    """Return the tasks' transactions in the list that was committed with an epoch."""
     counts = [
         found.get("groups", 0)
         for _, text in committed_offsets(cluster, group, None).values()

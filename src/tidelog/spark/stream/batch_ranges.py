@@ -93,8 +93,8 @@ def batch_ranges(
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
     """Return the offsets `[first, after)` that the batch between two positions reads, and the losses, one sentence each.
 
-    `is_first` means that a query's very first batch is planned again after a crash. Its start was looked up again and may be
-    after its end; then the batch has read nothing.
+    `is_first` means that a query's first batch is planned again after a crash. Its start was looked up again and may be after its
+    end; in that case the batch reads nothing.
     """
     found: dict[TopicPartition, tuple[int, int]] = {}
     losses: list[str] = []

@@ -61,7 +61,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         raise InvalidArgumentError(f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
     max_time_ms = _span(given, "maxTimePerTrigger")
     if max_time_ms == 0:
-        raise InvalidArgumentError("option maxTimePerTrigger: every batch would be empty")
+        raise InvalidArgumentError("option maxTimePerTrigger must not be 0: every batch would be empty")
     delay_ms = _span(given, "maxTriggerDelay")
     return StreamOptions(
         read=read,

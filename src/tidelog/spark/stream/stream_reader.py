@@ -290,9 +290,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return available
 
     def _offsets_within_bytes(self, reached: dict[TopicPartition, Reach], available: dict[TopicPartition, int]) -> int | None:
-        """Return how many offsets have the maximum number of uncompressed bytes of a batch. Return None if all available offsets
-        have fewer bytes.
-        """
+        """Return how many offsets fit into a batch's limit of uncompressed bytes. Return None if all available offsets fit."""
         limit_bytes = self.options.max_bytes
         if limit_bytes is None:
             return None

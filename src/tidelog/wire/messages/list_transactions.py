@@ -2,8 +2,8 @@
 
 | version | what it changed |
 |---|---|
-| 1 | only those whose transactions run longer than duration_filter milliseconds (KIP-994) |
-| 2 | only those whose ids match a pattern (KIP-1152) |
+| 1 | duration_filter: only transactions that have been open for longer, in milliseconds (KIP-994) |
+| 2 | transactional_id_pattern: only ids that match the pattern (KIP-1152) |
 """
 
 from __future__ import annotations
