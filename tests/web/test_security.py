@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -200,3 +201,11 @@ def test_it_listens_beyond_this_machine_only_if_told_to() -> None:
 def test_a_wrong_source_is_one_error(tmp_path: object) -> None:
     assert "not a folder" in run("ui", __file__).error or run("ui", __file__).exit_code == 1
     assert run("ui", f"{tmp_path}/nothing").error.startswith("tidelog: no such folder")
+
+
+@pytest.mark.parametrize("option", ["--decode", "--key-decode"])
+def test_an_unknown_format_is_an_error_at_the_start(option: str, tmp_path: Path) -> None:
+    # The folder does not exist, so that the server starts in no case.
+    assert run("ui", f"{tmp_path}/nothing", option, "orders=jsn").error.startswith(
+        "tidelog: unknown format: jsn (did you mean json?)"
+    )

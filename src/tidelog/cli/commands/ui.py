@@ -46,6 +46,7 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     with lean_imports():
         import pyarrow  # noqa: F401
 
+        from tidelog.decoding.decodings import Decodings
         from tidelog.web.context import Context
         from tidelog.web.server import PageServer, is_loopback
 
@@ -53,10 +54,13 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
         raise click.UsageError(
             f"other machines can reach --host {host}, and nothing is encrypted: to allow this, add --allow-remote."
         )
-    context = Context.of(sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=decode_texts())
+    decode = decode_texts()
+    context = Context.of(sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=decode)
+    # Report an unknown format and an unreadable source at once, not in the browser.
+    Decodings.parse(decode.texts, key_texts=decode.key_texts, schemas=decode.schemas, registry=decode.registry)
     for pool in context.sources.pools:
         with pool.borrowed():
-            pass  # Report an unreadable source at once, not in the browser.
+            pass
     server = PageServer(context, host, port)
 
     def ready() -> None:
