@@ -281,6 +281,7 @@ def test_one_record(golden: Answers) -> None:
         ("topics", 400, {"limit": "0"}),
         ("topics", 400, {"limit": "9" * 5000}),
         ("records", 400, {"topic": "v2-zstd-ct", "start": "soon"}),
+        ("records", 400, {"topic": "v2-zstd-ct", "strat": "-15m"}),
         ("records", 400, {"topic": "v2-zstd-ct", "start": "2020", "end": "2019"}),
         ("records", 400, {"topic": "v2-zstd-ct", "grep": "("}),
         ("records", 400, {"topic": "v2-zstd-ct", "where": "no_such_column > 1"}),

@@ -7,17 +7,59 @@ from collections.abc import Iterable, Sequence
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import MAX_OFFSET, TopicPartition
+from tidelog.near_names import did_you_mean
 from tidelog.times import format_time, parse_time
 
 MAX_PARTITIONS = 100_000
 
+NAMES = frozenset(
+    [
+        "after",
+        "buckets",
+        "decode",
+        "desc",
+        "encoding",
+        "end",
+        "end_offset",
+        "exact",
+        "format",
+        "grep",
+        "group",
+        "header",
+        "ignore_case",
+        "isolation",
+        "key",
+        "key_decode",
+        "last",
+        "limit",
+        "offset",
+        "order",
+        "part",
+        "partition",
+        "partitions",
+        "q",
+        "sort",
+        "source",
+        "start",
+        "timestamp",
+        "topic",
+        "tz",
+        "until",
+        "where",
+        "width",
+    ]
+)
+"""The parameters that endpoints read. An endpoint ignores those of others, because the page sends the same ones to all."""
+
 
 class Query:
-    """A request's parameters. A name may occur several times."""
+    """A request's parameters. A name may occur several times. Raises InvalidArgumentError for a name that no endpoint reads."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]], clock: Clock) -> None:
         self._values: dict[str, list[str]] = {}
         for name, value in pairs:
+            if name not in NAMES:
+                raise InvalidArgumentError(f"unknown parameter: {name}{did_you_mean(name, NAMES)}")
             self._values.setdefault(name, []).append(value)
         self._clock = clock
 
