@@ -339,8 +339,9 @@ def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[
     assert min(bulk) > 10
 
 
-def test_small_responses_do_not_wait_until_bulk_is_stored() -> None:
-    """They are kept until their round ends, but not while a large request of that round is handled."""
+@pytest.mark.parametrize("size", [20 * KIB, 64 * KIB, MIB])
+def test_small_responses_do_not_wait_until_bulk_is_stored(size: int) -> None:
+    """They are kept until their round ends, but not while a larger request of that round is handled."""
     small = b"answer"
 
     def answer(size: int) -> list[bytes]:
@@ -350,7 +351,7 @@ def test_small_responses_do_not_wait_until_bulk_is_stored() -> None:
 
     house = House(Loop(list.sort), answer)
     for fd in range(4):
-        house.connect(fd, repeated(MIB) if fd else repeated(100))
+        house.connect(fd, repeated(size) if fd else repeated(100))
     for _ in house.run(20):
         pass
     assert min(house.answered[fd] for fd in range(4)) > 3

@@ -23,7 +23,8 @@ SENT_TOGETHER: Final = 16
 """The most responses that are kept: fewer than a millisecond of work."""
 
 SMALL_BYTES: Final = 16 * 1024
-"""Larger responses are sent at once: copying them takes longer than waking a client."""
+"""Larger responses are sent at once: copying them takes longer than waking a client. And before more bytes than that are handled,
+what is kept is sent."""
 
 
 class AnswerRounds:

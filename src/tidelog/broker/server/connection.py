@@ -32,6 +32,7 @@ import struct
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from tidelog.broker.net.answer_rounds import SMALL_BYTES
 from tidelog.broker.net.lingering_close import LINGER_S, may_close
 from tidelog.broker.net.read_buffers import LARGE_BYTES, SHARED_BYTES
 from tidelog.broker.requests.request import Outcome
@@ -204,8 +205,6 @@ class Connection(AnswerWriter):
     def _receive(self) -> bool:
         """Read once, and answer the complete requests. Return whether any bytes have arrived."""
         large = self._large
-        if large is not None or self._limit > LARGE_BYTES:
-            self._answers.send()  # Others' small responses do not wait until this large request is stored.
         try:
             if large is not None:
                 have = self._filled
@@ -244,14 +243,15 @@ class Connection(AnswerWriter):
             turns.latest, turns.mixed_at = self, now
         self._counters.received_bytes += received
         filled = have + received
+        if filled > SMALL_BYTES:
+            self._answers.send()  # Others' small responses do not wait until these requests are handled.
         if large is self._large:
             self._filled = filled
             self._counted += received
             self._buffers.used_bytes += received
             turns.moved(received)
-        if large is self._large and filled < self._limit and have >= 4:
-            return True  # A large frame that is still incomplete.
-        self._consume(large, filled)
+        if large is not self._large or filled >= self._limit or have < 4:  # Else a large frame is still incomplete.
+            self._consume(large, filled)
         return True
 
     def _consume(self, buffer: memoryview, end: int) -> None:
