@@ -47,7 +47,7 @@ def catalogue(scale: float) -> list[Case]:
         ),
         (
             "produce raw, 1 MB, 16 connections: longest wait",
-            "us",
+            "µs",
             None,
             False,
             cases.shared_produce(16, s, cases.longest_wait_us),
