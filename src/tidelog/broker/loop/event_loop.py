@@ -1,4 +1,4 @@
-"""Everything for which a broker uses asyncio: delayed calls, work on other threads, and the log's background work.
+"""What a broker uses of asyncio besides sockets: delayed calls, work on other threads, and the log's background work.
 
 | | |
 |---|---|
