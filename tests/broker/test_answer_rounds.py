@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.broker.conftest import RunningBroker
+from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
 from tidelog.broker.net.answer_rounds import SENT_TOGETHER, AnswerRounds, answers_of, run
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
@@ -37,61 +38,59 @@ def busy(broker: RunningBroker) -> Iterator[AnswerRounds]:
         over.set()
 
 
-def test_each_client_has_all_its_answers_in_order(broker: RunningBroker) -> None:
+@pytest.fixture
+def clients(broker: RunningBroker) -> Iterator[list[RawClient]]:
     with ExitStack() as stack:
-        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
-        for _ in range(3):
-            with busy(broker):
-                for number, client in enumerate(clients):
-                    for _ in range(number % 4):
-                        client.send(ApiVersionsRequest(), 0)
-                        client.send(MetadataRequest(topics=[]), 1)
+        yield [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+
+
+def test_each_client_has_all_its_answers_in_order(broker: RunningBroker, clients: list[RawClient]) -> None:
+    for _ in range(3):
+        with busy(broker):
             for number, client in enumerate(clients):
                 for _ in range(number % 4):
-                    assert client.receive().api_keys
-                    assert client.receive().brokers
+                    client.send(ApiVersionsRequest(), 0)
+                    client.send(MetadataRequest(topics=[]), 1)
+        for number, client in enumerate(clients):
+            for _ in range(number % 4):
+                assert client.receive().api_keys
+                assert client.receive().brokers
 
 
-def test_a_client_that_is_cut_off_has_its_answers_first(broker: RunningBroker) -> None:
-    with ExitStack() as stack:
-        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+def test_a_client_that_is_cut_off_has_its_answers_first(broker: RunningBroker, clients: list[RawClient]) -> None:
+    with busy(broker):
+        for client in clients:
+            client.send(ApiVersionsRequest(), 0)
+            client.send_bytes(REFUSED)
+    for client in clients:
+        assert client.receive().api_keys
+        assert client.socket.recv(1) == b""
+
+
+def test_half_a_request_waits_for_its_other_half(broker: RunningBroker, clients: list[RawClient]) -> None:
+    whole = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+    for cut in range(1, len(whole)):
         with busy(broker):
             for client in clients:
                 client.send(ApiVersionsRequest(), 0)
-                client.send_bytes(REFUSED)
+                client.send_bytes(whole[:cut])
         for client in clients:
             assert client.receive().api_keys
-            assert client.socket.recv(1) == b""
-
-
-def test_half_a_request_waits_for_its_other_half(broker: RunningBroker) -> None:
-    with ExitStack() as stack:
-        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
-        whole = struct.pack(">ihhih", 10, 18, 0, 7, -1)
-        for cut in range(1, len(whole)):
-            with busy(broker):
-                for client in clients:
-                    client.send(ApiVersionsRequest(), 0)
-                    client.send_bytes(whole[:cut])
-            for client in clients:
-                assert client.receive().api_keys
-            with busy(broker):
-                for client in clients:
-                    client.send_bytes(whole[cut:])
-            for client in clients:
-                assert client.receive_frame()[:4] == struct.pack(">i", 7)
-
-
-def test_clients_that_leave_do_no_harm(broker: RunningBroker) -> None:
-    with ExitStack() as stack:
-        clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
         with busy(broker):
             for client in clients:
-                client.send(ApiVersionsRequest(), 0)
-            for client in clients[::2]:
-                client.close()
-        for client in clients[1::2]:
-            assert client.receive().api_keys
+                client.send_bytes(whole[cut:])
+        for client in clients:
+            assert client.receive_frame()[:4] == struct.pack(">i", 7)
+
+
+def test_clients_that_leave_do_no_harm(broker: RunningBroker, clients: list[RawClient]) -> None:
+    with busy(broker):
+        for client in clients:
+            client.send(ApiVersionsRequest(), 0)
+        for client in clients[::2]:
+            client.close()
+    for client in clients[1::2]:
+        assert client.receive().api_keys
 
 
 def test_no_more_than_sixteen_are_kept() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import product
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -194,14 +195,11 @@ class Session:
     def _moment_hint(self, message: str) -> str:
         """Return a hint if a statement uses a text such as `yesterday 09:00` as a timestamp."""
         found = _NOT_A_TIMESTAMP.search(message)
-        try:
-            return (
-                ""
-                if found is None or not self._instant_ms(found["text"])
-                else f"; for such a time, write moment('{found['text']}')"
-            )
-        except InvalidArgumentError:
-            return ""
+        if found is not None:
+            with suppress(InvalidArgumentError):
+                if self._instant_ms(found["text"]):
+                    return f"; for such a time, write moment('{found['text']}')"
+        return ""
 
     def _quotes_hint(self, text: str, message: str) -> str:
         """Return a hint if a statement names a topic without the quotes that SQL needs, such as `web-orders` or `order`."""

@@ -315,7 +315,8 @@ class Connection(AnswerWriter):
         left = end - position
         if not left:
             self._release()
-        if not left or self._is_closed:
+            return
+        if self._is_closed:
             return
         total = 4 + _SIZE.unpack_from(buffer, position)[0] if left >= 4 else 4
         if total <= LARGE_BYTES and left <= SHARED_BYTES:
@@ -356,14 +357,13 @@ class Connection(AnswerWriter):
 
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
         """Keep a frame (see `FramedRequest.keep_frame`). A large frame is not copied."""
+        self._buffers.used_bytes += end - position
         if data is self._large and end == self._filled:
             self._large = None
             self._filled = 0
             counted, self._counted = self._counted, 0
-            self._buffers.used_bytes += end - position
             self._buffers.discount(counted, self)
             return data[position:end]
-        self._buffers.used_bytes += end - position
         return memoryview(bytearray(data[position:end]))
 
     def discount(self, size: int) -> None:
