@@ -14,6 +14,7 @@ from tests.interop.rows import rows_of
 from tests.kafka import Kafka391
 from tests.kafka.clients import NewRow, consume, offset_for_time, offset_of_max_timestamp, produce, watermarks
 from tests.kafka.java import wait_until
+from tests.kafka.pausing import go_on, pause
 from tests.patience import PATIENCE_S
 
 T = live_topics.T
@@ -66,6 +67,7 @@ def test_a_killed_brokers_folder_is_read_as_the_broker_reads_it_again(killed_bro
     topics: list[LiveTopic] = live_topics.create(broker, {"grows": {}, "shrinks": live_topics.SETTINGS["shrinks"]})
     with Writer(broker, topics, rounds_s=0.005):
         wait_acknowledged(topics, 3000)
+        wait_until(lambda: is_stopped_untidy(broker, topics), "a moment at which every topic has an index with a zeroed tail")
         for topic in topics:
             topic.is_killed = True
         broker.kill()
@@ -76,8 +78,7 @@ def test_a_killed_brokers_folder_is_read_as_the_broker_reads_it_again(killed_bro
             first = rows[0].offset
             assert rows == [topic.row(n) for n in range(first, first + len(rows))]
             assert rows[-1].offset >= count - 1
-            indexes = list(broker.partition_folder(topic.name).glob("*.timeindex"))
-            assert any(path.stat().st_size == 2400 // 12 * 12 and path.read_bytes()[-12:] == bytes(12) for path in indexes)
+            assert has_zeroed_tail(broker, topic)
         broker.start()
     for topic, rows, (targets, ours) in zip(topics, before, answers, strict=True):
         # The writer went on when the broker was back; what was there before is still there, but for what retention took.
@@ -93,6 +94,22 @@ def test_a_killed_brokers_folder_is_read_as_the_broker_reads_it_again(killed_bro
         largest = offset_of_max_timestamp(broker.admin, topic.name, 0)
         assert isinstance(largest, tuple)
         assert largest[1] >= max(row.timestamp for row in rows)
+
+
+def is_stopped_untidy(broker: Kafka391, topics: list[LiveTopic]) -> bool:
+    """Stop the broker's process, and let it go on if a topic has no index with a zeroed tail: its segment has just rolled."""
+    assert broker.process is not None
+    pause(broker.process.pid)
+    if all(has_zeroed_tail(broker, topic) for topic in topics):
+        return True
+    go_on(broker.process.pid)
+    return False
+
+
+def has_zeroed_tail(broker: Kafka391, topic: LiveTopic) -> bool:
+    """Return whether an index has its full size and no last entry, as while its segment is written."""
+    indexes = [path.read_bytes() for path in broker.partition_folder(topic.name).glob("*.timeindex")]
+    return any(len(index) == 2400 and index[-12:] == bytes(12) for index in indexes)
 
 
 def wait_checkpointed(broker: Kafka391, topic: str, high_watermark: int) -> None:
