@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tidelog.model import TopicPartition
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 
 NO_EXPIRY = -1
 
@@ -101,6 +101,19 @@ class GroupOffsets:
         before = of_topic.get(key.partition)
         if before is None or before.record_offset < committed.record_offset:
             of_topic[key.partition] = committed
+
+    def put_rows(self, topics: list[list[Any]], now_ms: int, record_offset: int) -> None:
+        """Add the offsets of an OffsetCommit request, whose records are the newest in the log. Its rows are described at
+        `records.kernel.build_commit_batch`.
+        """
+        for name, _, partitions in topics:
+            of_topic = self._committed.get(name)
+            if of_topic is None:
+                of_topic = self._committed[name] = {}
+            for index, offset, leader_epoch, commit_ms, metadata in partitions:
+                at_ms = now_ms if commit_ms == NO_TIMESTAMP else commit_ms
+                fields = (offset, leader_epoch, metadata or "", at_ms, NO_EXPIRY, record_offset)
+                of_topic[index] = tuple.__new__(CommittedOffset, fields)  # Twice as fast as the constructor.
 
     def put_pending(self, producer_id: int, key: TopicPartition, committed: CommittedOffset) -> None:
         """Add a pending offset of a producer's open transaction."""

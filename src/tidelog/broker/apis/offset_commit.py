@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from tidelog.broker.coordinators.groups.offset_commits import (
     Codes,
     Committer,
+    are_known,
     by_topic,
     commit,
-    is_known,
+    commit_usual,
     unknown_partitions,
     without,
 )
@@ -115,38 +116,22 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     Return None for any other.
     """
     group_id, generation_id, member_id, instance_id, retention_ms, topics = row
-    log = node.groups.log
     if not request.api_version or retention_ms != NO_RETENTION:
         return None
-    if node.groups.code_for(group_id) or log.uncommitted or not log.writes_at_once(group_id):
-        return None
-    now_ms = node.clock.now_ms()
-    offsets: dict[TopicPartition, CommittedOffset] = {}
-    count = 0
-    for topic, _, partitions in topics:
-        count += len(partitions)
-        for index, offset, epoch, commit_ms, metadata in partitions:
-            key = TopicPartition(topic, index)
-            if not is_known(node.topics, key):
-                return None
-            at_ms = now_ms if commit_ms == NO_TIMESTAMP else commit_ms
-            offsets[key] = CommittedOffset(offset, epoch, metadata or "", at_ms)
-    names = [topic[0] for topic in topics]
-    if not offsets or len(offsets) != count or len(set(names)) != len(names):
-        return None
+    for name, _, partitions in topics:
+        if not are_known(node.topics, name, partitions):
+            return None
     if node.permissions is not None and not allows(
-        node, request, (Operation.READ, ResourceType.GROUP, (group_id,)), (Operation.READ, ResourceType.TOPIC, names)
+        node,
+        request,
+        (Operation.READ, ResourceType.GROUP, (group_id,)),
+        (Operation.READ, ResourceType.TOPIC, [topic[0] for topic in topics]),
     ):
         return None
     committer = Committer(group_id, generation_id, member_id, instance_id, request.api_version)
-    committing = commit(node, committer, offsets)
-    try:
-        next(committing)
-    except StopIteration as end:
-        codes = end.value
-    else:
-        raise AssertionError("a commit of a few offsets did not finish in one step")
-    return [0, [[topic, of, [[one[0], codes[topic, one[0]]] for one in some]] for topic, of, some in topics if some]]
+    if not commit_usual(node, committer, topics):
+        return None
+    return [0, [[name, topic_id, [[one[0], 0] for one in some]] for name, topic_id, some in topics if some]]
 
 
 def _response(codes: Codes) -> Generator[None, None, OffsetCommitResponse]:

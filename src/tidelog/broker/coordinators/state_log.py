@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tidelog.broker.coordinators.append_refusals import AppendRefusedError
 from tidelog.broker.core import Core
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.partitions.leadership import Committed, Leadership
@@ -38,7 +39,7 @@ from tidelog.records.state_batches import Entry, StateBatch, build_state_batch, 
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
-from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 T = TypeVar("T")
@@ -55,28 +56,9 @@ TOMBSTONES_AT_ONCE = 250
 TOMBSTONE_BYTES = 256 * 1024
 """The most tombstones in one step, fewer if their keys are long: a larger batch might exceed the topic's limit."""
 
-_REFUSAL_CODES = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
 
 class TopicMissingError(Exception):
     """The topic must be created before the request is answered."""
-
-
-class AppendRefusedError(TidelogError):
-    """Records cannot be appended now. `code` is the error code that a producer would get."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
 
 
 class InternalTopic(NamedTuple):
@@ -307,10 +289,18 @@ class StateLog:
             self.uncommitted.add(partition)
         return info.first_offset
 
-    def writes_at_once(self, identity: str) -> bool:
-        """Whether an id's records need no flush (`flush.messages`) before they can be committed."""
-        log = self._log(self.partition_of(identity))
-        return log is not None and log.config.flush_messages == INT64_MAX
+    def partition_at_once(self, identity: str) -> int | None:
+        """Return the partition of an id if its table is loaded, and its records are committed as soon as they are appended: none
+        is uncommitted now, and no flush is needed (`flush.messages`). Otherwise return None.
+        """
+        view = self._topics.get(self.topic)
+        if view is None or self.wanted.codec is not Codec.NONE:
+            return None
+        partition = abs(java_hash(identity)) % (view.partitions[-1].partition + 1)
+        log = self._log(partition)
+        if log is None or log.config.flush_messages != INT64_MAX or self.readiness(partition) or self.uncommitted:
+            return None
+        return partition
 
     @property
     def may_be_uncommitted(self) -> bool:
@@ -414,21 +404,6 @@ class StateLog:
         # A plain tuple equals a TopicPartition and is faster to make.
         log = self._logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
-
-
-def refusal(error: TidelogError) -> ErrorCode:
-    """Return the error code that a client gets after `StateLog.append` raised an error."""
-    return refusal_of(code_of(error))
-
-
-def refusal_of(code: ErrorCode) -> ErrorCode:
-    """Return the error code that a client gets if the log refuses records with `code`, or does not commit them."""
-    return _REFUSAL_CODES.get(code, code)
-
-
-def code_of(error: TidelogError) -> ErrorCode:
-    """Return the error code for an error that `StateLog.append` raised."""
-    return error.code if isinstance(error, AppendRefusedError) else error_code_of(error)
 
 
 def read_batches(log: PartitionLog, start: int, end: int) -> Iterator[StateBatch]:

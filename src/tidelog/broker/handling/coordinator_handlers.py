@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tidelog.broker.coordinators.state_log import StateLog, TopicMissingError, refusal_of
+from tidelog.broker.coordinators.append_refusals import refusal_of
+from tidelog.broker.coordinators.state_log import StateLog, TopicMissingError
 from tidelog.broker.handling.api import Handler, UsualHandler
 from tidelog.broker.requests.request import Outcome, Request, Wide
 from tidelog.broker.requests.slices import Work

@@ -37,7 +37,7 @@ _HOMES = {
     "fast_paths.first_match": ("first_indexed_match", "first_match"),
     "fast_paths.plain_append": ("PlainAppends", "take_plain_batch"),
     "fast_paths.plain_messages": ("holds_messages_only", "plain_messages_to_v0"),
-    "fast_paths.state_batch": ("build_state_batch",),
+    "fast_paths.state_batch": ("build_commit_batch", "build_state_batch"),
     "fast_paths.walk_times": ("walk_times",),
     "messages.message_plan": ("KINDS", "MessagePlan"),
     "primitives.faults": ("BATCH_CHECKSUM", "BATCH_FAULTS", "BATCH_OVERFLOW", "FAULTS"),

@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from tidelog.broker.coordinators.transactions.transactions import Transactions
     from tidelog.broker.peers.broker_channels import BrokerChannels
     from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.clock import Clock
     from tidelog.storage.log_manager import LogManager
 
 
 class CommittingBroker(Protocol):
     """A broker as `offset_commits` sees it."""
 
+    clock: Clock
     config: BrokerConfig
     groups: Groups
     manager: LogManager

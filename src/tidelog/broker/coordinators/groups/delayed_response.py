@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from tidelog.broker.coordinators.state_log import refusal_of
+from tidelog.broker.coordinators.append_refusals import refusal_of
 from tidelog.broker.requests.request import Outcome
 from tidelog.wire.error_codes import ErrorCode
 

@@ -16,13 +16,14 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidelog.broker.coordinators.append_refusals import refusal
 from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
 from tidelog.broker.coordinators.groups.consumer_sessions import forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
 from tidelog.broker.coordinators.groups.group_records import group_entry, group_value, least_bytes, read_groups
 from tidelog.broker.coordinators.groups.rebalance import Rebalance, give_up
 from tidelog.broker.coordinators.groups.subscriptions import is_short, subscriptions, topics_in
-from tidelog.broker.coordinators.state_log import InternalTopic, StateLog, chunks, refusal
+from tidelog.broker.coordinators.state_log import InternalTopic, StateLog, chunks
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.requests.slices import step_by_step
 from tidelog.errors import TidelogError

@@ -27,15 +27,16 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from tidelog.broker.coordinators.append_refusals import code_of
 from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState
 from tidelog.broker.coordinators.groups.membership import check_member
-from tidelog.broker.coordinators.state_log import code_of
 from tidelog.broker.requests.slices import Elsewhere, Until
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
-from tidelog.groups.offset_records import offset_entries
+from tidelog.groups.offset_records import OFFSET_VALUE_VERSION, offset_entries
 from tidelog.model import TopicPartition
+from tidelog.records import kernel
 from tidelog.records.builder import Producer
 from tidelog.wire.error_codes import ErrorCode
 
@@ -124,6 +125,32 @@ def commit(broker: CommittingBroker, committer: Committer, offsets: Mapping[Topi
                 if len(kept.offsets) < len(offsets) or len(offsets) >= AT_ONCE:
                     return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)
+
+
+def commit_usual(broker: CommittingBroker, committer: Committer, topics: list[list[Any]]) -> bool:
+    """Commit the offsets in the rows of a request if the group is known, allows it, and nothing has to be waited for.
+
+    Otherwise return False: nothing was changed, and `commit` says why. `topics` are described at `kernel.build_commit_batch`.
+    """
+    groups, log = broker.groups, broker.groups.log
+    group = groups.get(committer.group_id)
+    if group is None or group.state is GroupState.COMPLETING_REBALANCE or groups.offset_version != OFFSET_VALUE_VERSION:
+        return False
+    partition = log.partition_at_once(committer.group_id)
+    if partition is None or _refusal(group, committer, is_transactional=False):
+        return False
+    now_ms = broker.clock.now_ms()
+    batch = kernel.build_commit_batch(committer.group_id, topics, now_ms, broker.config.offset_metadata_max_bytes)
+    if batch is None:
+        return False
+    try:
+        record_offset = log.append_batch(partition, batch)
+    except TidelogError:
+        return False
+    if group.members:
+        groups.rebalance.touch(group, group.members[committer.member_id])
+    group.offsets.put_rows(topics, now_ms, record_offset)
+    return True
 
 
 def commit_in_transaction(
@@ -345,6 +372,18 @@ def is_known(topics: Topics, key: TopicPartition) -> bool:
     # In a cluster a folder may have only some partitions of a topic.
     at = bisect_left(partitions, index, key=lambda one: one.partition)
     return at < len(partitions) and partitions[at].partition == index
+
+
+def are_known(topics: Topics, name: str, rows: list[list[Any]]) -> bool:
+    """Whether the partitions of a topic exist. `rows` begin with the number of the partition."""
+    view = topics.get(name)
+    if view is None:
+        return False
+    count = len(view.partitions)
+    if view.partitions[-1].partition != count - 1:
+        return all(is_known(topics, TopicPartition(name, row[0])) for row in rows)
+    indexes = [row[0] for row in rows]
+    return not indexes or (min(indexes) >= 0 and max(indexes) < count)
 
 
 def by_topic(

@@ -1,5 +1,4 @@
-"""The transaction coordinator, which keeps transactional ids in memory and in ``__transaction_state``. A standalone broker
-coordinates all transactional ids.
+"""The transaction coordinator: transactional ids in memory and in ``__transaction_state``. A standalone broker has all of them.
 
 A change is written to the log before it is made in memory, so a failed write changes nothing. Once a decision (PREPARE) is
 committed, the markers are written, then COMPLETE. After a restart, `completion` completes transactions that have been decided.
@@ -19,7 +18,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.coordinators.state_log import COMMIT_TIMEOUT_MS, InternalTopic, StateLog, chunks, refusal, refusal_of
+from tidelog.broker.coordinators.append_refusals import refusal, refusal_of
+from tidelog.broker.coordinators.state_log import COMMIT_TIMEOUT_MS, InternalTopic, StateLog, chunks
 from tidelog.broker.coordinators.transactions.completion import RETRY_MS, Completion
 from tidelog.broker.coordinators.transactions.transaction import (
     EPOCH_EACH,
