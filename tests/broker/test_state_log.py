@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from tidelog.broker.coordinators.state_log import READ_BYTES, InternalTopic, Sta
 from tidelog.clock import ManualClock, SystemClock, steady
 from tidelog.groups.offsets_topic import java_hash
 from tidelog.records.builder import Producer, build_end_txn_marker
+from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.state_batches import StateBatch
+from tidelog.records.validation import AppendOrigin
 from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 
@@ -93,6 +96,31 @@ def test_a_table_is_found_again(start_broker: StartBroker) -> None:
     assert [len(batch.records) for batch in found[2]] == [1, 0]
     assert set(found) == {0, 2}
     assert [broker.on_loop(lambda p=p: log.readiness(p)) for p in range(4)] == [ErrorCode.NONE] * 3 + [ErrorCode.NOT_COORDINATOR]  # type: ignore[misc]
+
+
+def test_what_is_committed_at_once(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = start_broker()
+
+    def look() -> None:
+        log = state_log(broker)
+        assert log.partition_at_once("a") is None  # There is no topic.
+        assert made(broker, log) is ErrorCode.NONE
+        assert [log.partition_at_once(name) for name in ("a", "b", "c")] == [1, 2, 0]
+        stored = broker.node.manager.log(TOPIC, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "wanted", log.wanted._replace(codec=Codec.GZIP))
+            assert log.partition_at_once("a") is None
+        with monkeypatch.context() as patch:
+            patch.setattr(stored.local, "config", replace(stored.config, flush_messages=5))
+            assert (log.partition_at_once("a"), log.partition_at_once("b")) == (None, 2)
+        stored.append_as_leader(log.build([(b"a", b"1")]), 0, origin=AppendOrigin.COORDINATOR)  # Nobody has made it visible.
+        assert log.partition_at_once("a") is None
+        assert log.uncommitted == {1}
+        assert log.partition_at_once("b") is None  # Until somebody has waited for what is uncommitted.
+        log.uncommitted.clear()
+        assert log.partition_at_once("b") == 2
+
+    broker.on_loop(look)
 
 
 def test_loading_and_failing_are_told(start_broker: StartBroker, caplog: pytest.LogCaptureFixture) -> None:

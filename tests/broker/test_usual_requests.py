@@ -313,6 +313,35 @@ def test_both_ways_answer_and_change_the_same(sides: tuple[Side, Side], seed: in
     assert short.state() == long.state()
 
 
+def _rows(*partitions: int, topic: str = "plain", note: str | None = "") -> OffsetCommitRequestTopic:
+    return OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(one, 5, -1, -1, note) for one in partitions])
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [_rows(0, 2)],
+        [_rows(0), _rows(1, topic="strict")],
+        [_rows(0, PARTITIONS)],
+        [_rows(-1, 0)],
+        [_rows(0, topic="unknown"), _rows(1)],
+        [_rows(1, 1)],
+        [_rows(1), _rows(2)],
+        [_rows(), _rows(2, topic="strict")],
+        [_rows()],
+        [],
+        [_rows(0, note="größe")],
+        [_rows(0, note="x" * 4096)],
+        [_rows(0, note="x" * 4097), _rows(1, topic="strict")],
+        [_rows(0, note=None)],
+    ],
+)
+def test_commits_that_are_unusual_in_one_thing(sides: tuple[Side, Side], topics: list[OffsetCommitRequestTopic]) -> None:
+    frame = b"".join(request_chunks(OffsetCommitRequest("simple", topics=topics), 8, 5, "raw"))
+    assert sides[0].answers([frame]) == sides[1].answers([frame])
+    assert sides[0].state() == sides[1].state()
+
+
 @pytest.mark.skipif(not COMPILED, reason="interpreted, there is one way")
 def test_usual_requests_take_the_short_way(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
     served = sides[0].broker.running.server.dispatcher._served
