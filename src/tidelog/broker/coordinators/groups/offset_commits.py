@@ -130,8 +130,8 @@ def commit(broker: CommittingBroker, committer: Committer, offsets: Mapping[Topi
 def commit_usual(broker: CommittingBroker, committer: Committer, topics: list[list[Any]]) -> bool:
     """Commit the offsets in the rows of a request if the group is known, allows it, and nothing has to be waited for.
 
-    Otherwise return False: nothing was changed, and `commit` says why. `topics` are described at `kernel.build_commit_batch`. Only
-    for a standalone broker: values have version 3, and no other replica must have them.
+    Otherwise return False: nothing was changed, and `commit` says why. `topics` are described at `kernel.build_commit_batch`.
+    Only for a standalone broker: values have version 3, and no other replica must have them.
     """
     groups, log = broker.groups, broker.groups.log
     group = groups.get(committer.group_id)
