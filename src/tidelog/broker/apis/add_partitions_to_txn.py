@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.offset_commits import unknown_partitions
 from tidelog.broker.coordinators.transactions.transaction import EPOCH_EACH
 from tidelog.broker.handling.access import Access, Asker
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -32,11 +32,7 @@ from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.add_partitions_to_txn` lists the changes of each version."""
 
 _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4

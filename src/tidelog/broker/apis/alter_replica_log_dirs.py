@@ -10,10 +10,9 @@ This broker has one data folder, which holds all replicas.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
@@ -28,11 +27,7 @@ from tidelog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.alter_replica_log_dirs` lists the changes of each version."""
 
 
 def _refused(message: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
@@ -44,10 +39,6 @@ ACCESS = whole(cluster(Operation.ALTER), refused=_refused)
 
 
 def handle(node: Node, message: AlterReplicaLogDirsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: AlterReplicaLogDirsRequest) -> Work:
     folder = str(node.manager.directory.absolute())
     codes: dict[tuple[str, int], ErrorCode] = {}
     count = 0

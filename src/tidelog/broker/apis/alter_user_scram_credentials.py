@@ -20,10 +20,11 @@ The checks and their order are those of Kafka's ScramControlManager. One refused
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
@@ -44,11 +45,7 @@ from tidelog.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.alter_user_scram_credentials` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -69,10 +66,6 @@ _Alteration: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
 def handle(node: Node, message: AlterUserScramCredentialsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
     wanted: dict[str, _Alteration] = {}
     refused: dict[str, ApiError] = {}
     alterations: chain[_Alteration] = chain(message.deletions, message.upsertions)

@@ -59,7 +59,6 @@ from tidelog.wire.messages.update_features import UpdateFeaturesRequest
 from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.api_versions` lists the changes of each version."""
 
 ACCESS = NOTHING
 

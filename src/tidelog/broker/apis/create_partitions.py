@@ -7,10 +7,10 @@ partition. A topic without a configuration is refused, because its intended numb
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import each, named_twice
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.partitions.replica_rules import check_replicas
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.requests.api_error import ApiError, api_error_of
@@ -29,11 +29,7 @@ from tidelog.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.create_partitions` lists the changes of each version."""
 
 ACCESS = each(
     Operation.ALTER,
@@ -54,10 +50,6 @@ MAX_ADDED = 10_000
 
 
 def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
     times: Counter[str] = Counter()
     for number, topic in enumerate(message.topics):
         times[topic.name] += 1

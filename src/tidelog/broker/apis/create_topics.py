@@ -13,10 +13,10 @@ On a standalone broker a topic has one replica.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import Access, Amend, Asker, each, named_twice, unless_cluster
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.partitions.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.requests.api_error import ApiError, api_error_of
@@ -29,6 +29,7 @@ from tidelog.model import METADATA_TOPIC
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.steps import Steps
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_topics import (
@@ -39,12 +40,7 @@ from tidelog.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
-
 SERVED = Versions(0, 7)
-"""The versions served here. `tidelog.wire.messages.create_topics` lists the changes of each version."""
 
 REPLICATION_FACTOR = 1
 
@@ -110,10 +106,6 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
     times: Counter[str] = Counter()
     for number, topic in enumerate(message.topics):
         times[topic.name] += 1

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import each
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Until, Work, elements, slowly
@@ -38,11 +38,7 @@ from tidelog.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.delete_records` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DELETE,

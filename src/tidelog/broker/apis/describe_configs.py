@@ -16,7 +16,6 @@ synonyms.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from tidelog.broker.configs.config_changes import (
     BROKER,
@@ -37,6 +36,7 @@ from tidelog.broker.configs.config_entries import (
 )
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.config_access import of_configs
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
@@ -56,11 +56,7 @@ from tidelog.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.describe_configs` lists the changes of each version."""
 
 ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, response=DescribeConfigsResponse, into="results")
 

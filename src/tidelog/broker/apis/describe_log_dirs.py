@@ -7,10 +7,10 @@ This broker has one data folder. A partition's size is the size of its log segme
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work
 from tidelog.model import TopicPartition
@@ -25,11 +25,7 @@ from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.describe_log_dirs` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeLogDirsResponse))
 

@@ -14,10 +14,9 @@ a leader is not an error: its leader is -1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import operations_of, within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
@@ -34,11 +33,7 @@ from tidelog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_topic_partitions` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on each TOPIC: a request for all topics omits those without it")
 
@@ -50,10 +45,6 @@ _METADATA_VERSION = 12
 
 
 def handle(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:
     cursor = message.cursor
     response = DescribeTopicPartitionsResponse()
     if cursor is not None and cursor.partition_index < 0:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import each
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -19,11 +18,7 @@ from tidelog.wire.messages.describe_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_transactions` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,

@@ -6,10 +6,9 @@ RESOURCE_NOT_FOUND.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import shortened
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
@@ -24,11 +23,7 @@ from tidelog.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_user_scram_credentials` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE),
@@ -37,10 +32,6 @@ ACCESS = whole(
 
 
 def handle(node: Node, message: DescribeUserScramCredentialsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: DescribeUserScramCredentialsRequest) -> Work:
     known: dict[str, list[CredentialInfo]] = {}
     for count, ((user, mechanism), record) in enumerate(list(node.image.scram.items())):
         known.setdefault(user, []).append(CredentialInfo(mechanism, record.iterations))

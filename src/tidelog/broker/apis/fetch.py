@@ -39,7 +39,6 @@ from tidelog.wire.messages.fetch import (
 )
 
 SERVED = Versions(0, 18)
-"""The versions served here. `tidelog.wire.messages.fetch` lists the changes of each version."""
 
 POSITION_PARTS = 32
 """The number of dictionaries among which the names of a request with many partitions are divided."""

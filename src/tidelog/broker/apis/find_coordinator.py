@@ -10,10 +10,10 @@ the topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidelog.broker.coordinators.state_log import StateLog
 from tidelog.broker.handling.access import Access, Amend, Asker, appending
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.security.acl import Operation, ResourceType
@@ -21,12 +21,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.state_log import StateLog
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 6)
-"""The versions served here. `tidelog.wire.messages.find_coordinator` lists the changes of each version."""
 
 GROUP = 0
 TRANSACTION = 1

@@ -6,23 +6,20 @@ restart must not make members rejoin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.coordinators.groups.joining import heartbeat
 from tidelog.broker.handling.access import Right, allows, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.heartbeat` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(HeartbeatResponse))
 

@@ -6,10 +6,10 @@ returned with COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidelog.broker.coordinators.groups.group import Group
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import AT_ONCE
@@ -20,22 +20,13 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.group import Group
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.list_groups` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups without it are left out")
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
     """List the groups that match the state and type filters."""
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: ListGroupsRequest, request: Request) -> Work:
     permissions = node.permissions
     if permissions is not None and permissions.may_cluster(request, Operation.DESCRIBE, log_denied=False):
         permissions = None

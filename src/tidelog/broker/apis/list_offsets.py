@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.handling.access import allows, each
 from tidelog.broker.handling.api import Api
@@ -49,6 +49,7 @@ from tidelog.model import (
     TopicPartition,
 )
 from tidelog.security.acl import Operation, ResourceType
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.fields import Versions
@@ -60,11 +61,7 @@ from tidelog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.storage.partition.partition_log import PartitionLog
-
 SERVED = Versions(0, 11)
-"""The versions served here. `tidelog.wire.messages.list_offsets` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.transactions.transaction import STATES_BY_TEXT
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Elsewhere, Work, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
@@ -21,11 +21,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.list_transactions` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: ids without it are left out")
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.handling.access import operations_of, within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
 from tidelog.broker.requests.slices import Elsewhere, Until, Work, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics.topic_changes import Job
-from tidelog.broker.topics.topics import NO_TOPIC_ID, why_invalid
+from tidelog.broker.topics.topics import NO_TOPIC_ID, TopicView, why_invalid
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.model import INTERNAL_TOPICS
 from tidelog.security.acl import Operation, ResourceType
@@ -34,12 +35,7 @@ from tidelog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.broker.topics.topics import TopicView
-
 SERVED = Versions(0, 12)
-"""The versions served here. `tidelog.wire.messages.metadata` lists the changes of each version."""
 
 ACCESS = within(
     "DESCRIBE on each TOPIC: a request for all topics omits those without it; CREATE on CLUSTER or the TOPIC to create it; "

@@ -24,7 +24,6 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.offset_for_leader_epoch` lists the changes of each version."""
 
 ACCESS = unless_cluster(
     Operation.CLUSTER_ACTION,
@@ -44,10 +43,6 @@ ACCESS = unless_cluster(
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
     """Return the end offset of each partition's requested epoch."""
-    return _work(node, message)
-
-
-def _work(node: Node, message: OffsetForLeaderEpochRequest) -> Work:
     topics = []
     for topic in message.topics:
         ends = (_end(node, TopicPartition(topic.topic, wanted.partition), wanted) for wanted in topic.partitions)

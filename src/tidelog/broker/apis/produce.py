@@ -75,7 +75,6 @@ from tidelog.wire.messages.produce import (
 )
 
 SERVED = Versions(0, 12)
-"""The versions served here. `tidelog.wire.messages.produce` lists the changes of each version."""
 
 ACCESS = PRODUCE_ACCESS
 

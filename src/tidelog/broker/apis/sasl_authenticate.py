@@ -14,7 +14,6 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.sasl_authenticate` lists the changes of each version."""
 
 ACCESS = NOTHING
 

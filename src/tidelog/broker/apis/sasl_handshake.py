@@ -14,7 +14,6 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.sasl_handshake` lists the changes of each version."""
 
 ACCESS = NOTHING
 

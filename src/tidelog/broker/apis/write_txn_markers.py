@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.handling.access import cluster, unless_cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Elsewhere, Until, Work, elements, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -29,11 +30,7 @@ from tidelog.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.write_txn_markers` lists the changes of each version."""
 
 
 def _refused(message: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:

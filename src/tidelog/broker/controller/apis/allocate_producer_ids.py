@@ -16,7 +16,6 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 SERVED = Versions(0, 0)
-"""The versions served here."""
 
 
 def handle(node: Node, message: AllocateProducerIdsRequest, request: Request) -> Work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
 from tidelog.broker.controller.rights import BROKERS, of_brokers
@@ -13,7 +13,10 @@ from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.topics.topic_changes import Job
+from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.records import PartitionChangeRecord
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.assign_replicas_to_dirs import (
@@ -24,13 +27,7 @@ from tidelog.wire.messages.assign_replicas_to_dirs import (
     TopicDataResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.metadata.image import MetadataImage
-    from tidelog.storage.metadata.metadata_store import MetadataStore
-    from tidelog.storage.steps import Steps
-
 SERVED = Versions(0, 0)
-"""The versions served here."""
 
 
 def handle(node: Node, message: AssignReplicasToDirsRequest, request: Request) -> Work:

@@ -15,7 +15,6 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 SERVED = Versions(0, 1)
-"""The versions served here."""
 
 
 def handle(node: Node, message: BrokerHeartbeatRequest, request: Request) -> Work:

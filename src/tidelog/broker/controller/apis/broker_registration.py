@@ -16,7 +16,6 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 SERVED = Versions(0, 4)
-"""The versions served here."""
 
 
 def handle(node: Node, message: BrokerRegistrationRequest, request: Request) -> Work:

@@ -23,7 +23,6 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 
 SERVED = Versions(0, 0)
-"""The versions served here."""
 
 _VERSION_BYTES = 2
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from tidelog.broker.controller.rights import of_brokers
 from tidelog.broker.handling.api import Api
@@ -20,16 +21,11 @@ from tidelog.wire.messages.fetch_snapshot import (
     FetchSnapshotResponse,
     LeaderIdAndEpoch,
     PartitionSnapshotResult,
+    SnapshotId,
     TopicSnapshotResult,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tidelog.wire.messages.fetch_snapshot import SnapshotId
-
 SERVED = Versions(0, 1)
-"""The versions served here."""
 
 MOST_BYTES = 1 << 20
 """The most bytes of a snapshot in one response."""
