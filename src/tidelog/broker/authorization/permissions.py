@@ -7,22 +7,19 @@ operations at DEBUG. Checks that only filter a response or list operations are n
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelog.broker.loop.rate_limited_log import one_line
 from tidelog.broker.requests.listeners import java_address
+from tidelog.broker.requests.request import Request
 from tidelog.broker.settings.authorizer_properties import super_users
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.records import AccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
 from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuthorizer
-
-if TYPE_CHECKING:
-    import uuid
-
-    from tidelog.broker.requests.request import Request
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.metadata.image import MetadataImage
-    from tidelog.metadata.records import AccessControlEntryRecord
 
 logger = logging.getLogger("tidelog.authorizer")
 

@@ -24,8 +24,9 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tidelog.broker.configs.configured_broker import ConfiguredBroker
 from tidelog.broker.loop.rate_limited_log import one_line
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.slices import Elsewhere, Until
@@ -41,9 +42,6 @@ from tidelog.storage.steps import Steps
 from tidelog.wire.decoder_source import MAX_STRING_BYTES
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.configs.configured_broker import ConfiguredBroker
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -19,7 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.configs.config_changes import (
     BROKER,
@@ -38,9 +38,11 @@ from tidelog.broker.configs.config_changes import (
     log_broker_settings,
     topic_properties,
 )
+from tidelog.broker.configs.configured_broker import ConfiguredBroker
 from tidelog.broker.peers.forwarding import TIMEOUT_S, WHY, Forwarding, code_of
 from tidelog.broker.peers.metadata_plane import ConfigWriter
 from tidelog.broker.requests.api_error import ApiError, api_error_of
+from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Elsewhere, Until, awaited, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.errors import BrokerUnreachableError, TidelogError, UnsupportedVersionError
@@ -48,10 +50,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.configs.configured_broker import ConfiguredBroker
-    from tidelog.broker.requests.request import Request
 
 _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
 _WRITTEN = frozenset({TOPIC, BROKER})

@@ -10,24 +10,21 @@ import heapq
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from tidelog.broker.controller.registrations import Registrations
+from tidelog.broker.core import Core
 from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.topics.topics import PartitionView, Topics, TopicView
 from tidelog.config import PropertyValue
+from tidelog.metadata.image import TopicImage
 from tidelog.metadata.records import TOPIC_RESOURCE, PartitionRecord, RemoveTopicRecord, TopicRecord
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.metadata.topic_records import config_records
+from tidelog.storage.steps import Steps
 from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.controller.registrations import Registrations
-    from tidelog.broker.core import Core
-    from tidelog.metadata.image import TopicImage
-    from tidelog.storage.steps import Steps
-    from tidelog.wire.fields import Message
+from tidelog.wire.fields import Message
 
 
 class ControlledTopics(Topics):

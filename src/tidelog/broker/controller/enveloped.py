@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
+from tidelog.broker.dispatch.dispatcher import Dispatcher
+from tidelog.broker.dispatch.served_api import ServedApi
 from tidelog.broker.requests.request import Outcome, Request, Wide
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.dispatcher import Dispatcher
-    from tidelog.broker.dispatch.served_api import ServedApi
-    from tidelog.security.principal import Principal
-    from tidelog.wire.codec import Bytes, Message
+from tidelog.security.principal import Principal
+from tidelog.wire.codec import Bytes, Message
 
 
 class EnvelopedRequest:

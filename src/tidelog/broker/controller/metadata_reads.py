@@ -5,17 +5,14 @@ with.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.metadata_log import SnapshotFile, list_segments, list_snapshots
 from tidelog.records.batch import iter_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.metadata_store import MetadataStore
 
 
 class MetadataRead(NamedTuple):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
 
 from tidelog.wire.messages.describe_quorum import ReplicaState
-
-if TYPE_CHECKING:
-    import uuid
 
 SESSION_MS = 300_000
 """How long a broker is listed after its last fetch, in ms, as in Kafka's controllers."""

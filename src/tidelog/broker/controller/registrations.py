@@ -14,8 +14,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tidelog.broker.loop.timers import Timers
 from tidelog.metadata.records import (
     NO_LEADER,
     BrokerEndpoint,
@@ -24,15 +25,12 @@ from tidelog.metadata.records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Timers
-    from tidelog.storage.metadata.metadata_store import MetadataStore
-    from tidelog.storage.steps import Steps
-    from tidelog.wire.fields import Message
-    from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
+from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 
 SESSION_MS = 9_000
 """How long a broker stays unfenced without a heartbeat, in ms: Kafka's default of ``broker.session.timeout.ms``."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from tidelog.broker.handling.access import Access, at_top, cluster, whole
 from tidelog.security.acl import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidelog.wire.codec import Message
+from tidelog.wire.codec import Message
 
 BROKERS: Final = " brokers"
 """The job name under which changes of brokers run one at a time. It is not a valid topic name."""

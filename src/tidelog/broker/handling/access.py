@@ -19,17 +19,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from tidelog.broker.requests.request import Outcome, Wide
+from tidelog.broker.authorization.permissions import Permissions
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Answer, Outcome, Request, Wide
 from tidelog.security.acl import ALL_OPERATIONS, CLUSTER_NAME, Operation, ResourceType
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.authorization.permissions import Permissions
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Request
-    from tidelog.wire.codec import Message
 
 _FAILED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

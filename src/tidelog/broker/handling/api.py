@@ -32,15 +32,14 @@ connection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from tidelog.broker.handling.access import Access
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Request
-    from tidelog.broker.requests.slices import Work
-    from tidelog.wire.codec import Message
-    from tidelog.wire.fields import Versions
+from tidelog.broker.handling.access import Access
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Answer, Request
+from tidelog.broker.requests.slices import Work
+from tidelog.wire.codec import Message
+from tidelog.wire.fields import Versions
 
 UsualHandler: TypeAlias = "Callable[[Node, Request, list[Any]], list[Any] | Answer | Work | None]"
 

@@ -7,13 +7,11 @@ The handler refuses unknown types of resources.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.handling.access import Access, Amend, Asker, appending, why
 from tidelog.security.acl import CLUSTER_NAME, Operation, ResourceType
-
-if TYPE_CHECKING:
-    from tidelog.wire.codec import Message
+from tidelog.wire.codec import Message
 
 TOPIC = 2
 _OF_CLUSTER = (4, 8, 16, 32)

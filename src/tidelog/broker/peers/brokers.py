@@ -10,10 +10,9 @@ addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.requests.listeners import Listener
 
 NO_BROKER = -1
 

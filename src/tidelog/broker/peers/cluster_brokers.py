@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tidelog.broker.peers.brokers import NO_BROKER, BrokerView
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.listeners import Listener
 from tidelog.metadata.directory_ids import is_online
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.broker.requests.listeners import Listener
-    from tidelog.metadata.records import PartitionRecord
+from tidelog.metadata.records import PartitionRecord
 
 
 class _AtListener:

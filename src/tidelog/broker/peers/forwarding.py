@@ -18,20 +18,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidelog.broker.loop.owned_tasks import OwnedTasks
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.loop.timers import Blocking
+from tidelog.broker.peers.forwarded_apis import Forwarded
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.security.principal import Principal
 from tidelog.wire.codec import Bytes, decoder
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_request_header, response_chunks
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Blocking
-    from tidelog.broker.peers.forwarded_apis import Forwarded
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.security.principal import Principal
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from tidelog.broker.partitions.leadership import NO_EPOCH, Committed, Deleted, Flushed
 from tidelog.broker.replicas.partition import Partition
@@ -32,9 +31,6 @@ from tidelog.model import TopicPartition
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.partitions.leadership import Leadership
 
 _NONE = ErrorCode.NONE
 
@@ -245,9 +241,3 @@ class ClusterLeadership:
 
 def _deleted(partition: Partition, done: Deleted, code: ErrorCode) -> None:
     done(code, -1 if code or partition.log is None else partition.low_watermark)
-
-
-if TYPE_CHECKING:
-
-    def _is_leadership(one: ClusterLeadership) -> Leadership:
-        return one

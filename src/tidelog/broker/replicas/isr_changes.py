@@ -14,9 +14,9 @@ import logging
 import uuid
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.partition import CommittedIsr, IsrChange, Partition
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
@@ -29,9 +29,6 @@ from tidelog.wire.messages.alter_partition import (
     PartitionDataResult,
     TopicData,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -25,8 +25,11 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from tidelog.broker.core import Core
+from tidelog.broker.loop.timers import Timer
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.followed_partition import Followed
 from tidelog.broker.replicas.isr_changes import IsrChanges
 from tidelog.broker.replicas.offset_waits import OffsetWaits
@@ -42,11 +45,6 @@ from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.loop.timers import Timer
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 T = TypeVar("T")
 

@@ -39,15 +39,13 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from tidelog.broker.loop.timers import Blocking, Timers
 from tidelog.broker.requests.request import Outcome, Request, Wide
 from tidelog.errors import BrokerUnreachableError
 from tidelog.formats.non_blocking_read import NotCachedError, ReadMode, non_blocking, read_mode
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Blocking, Timers
-    from tidelog.wire.codec import Message
+from tidelog.wire.codec import Message
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -16,21 +16,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic, perf_counter, perf_counter_ns
-from typing import TYPE_CHECKING
 
+from tidelog.broker.dispatch.served_api import ServedApi
+from tidelog.broker.loop.timers import Timer
 from tidelog.broker.net.answer_rounds import SMALL_BYTES
 from tidelog.broker.net.bulk_sender import LARGE_BYTES
 from tidelog.broker.net.unsent_bytes import bytes_in_memory
 from tidelog.broker.requests.request import Outcome, Wide
 from tidelog.broker.requests.wide_requests import discard
+from tidelog.broker.server.connection_server import ConnectionServer
 from tidelog.records.kernel import is_in_memory
 from tidelog.security.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.served_api import ServedApi
-    from tidelog.broker.loop.timers import Timer
-    from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.wire.codec import Bytes, Message
+from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -29,24 +29,20 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from time import monotonic, perf_counter_ns
-from typing import TYPE_CHECKING
 
 from tidelog.broker.net.answer_rounds import SMALL_BYTES
 from tidelog.broker.net.lingering_close import LINGER_S, may_close
 from tidelog.broker.net.read_buffers import LARGE_BYTES, SHARED_BYTES
 from tidelog.broker.requests.request import Outcome
 from tidelog.broker.server.answer_writer import AnswerWriter
+from tidelog.broker.server.connection_server import ConnectionServer
 from tidelog.broker.server.secured.authentication import MAX_BYTES, MAX_HELD_BYTES, Authentication
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.settings.broker_config import Listener
-    from tidelog.broker.settings.listener_security import ListenerSecurity
-    from tidelog.security.principal import Principal
-    from tidelog.wire.codec import Bytes
+from tidelog.broker.settings.broker_config import Listener
+from tidelog.broker.settings.listener_security import ListenerSecurity
+from tidelog.security.principal import Principal
+from tidelog.wire.codec import Bytes
 
 FLUSH_BYTES = 64 * 1024
 """Up to this many bytes, the responses of one turn are sent in one write."""

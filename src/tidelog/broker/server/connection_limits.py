@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.connection_quotas import ConnectionQuotas
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.listener_limits import CREATION_RATE, MAX_CONNECTIONS, UNLIMITED, limit_of
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.listeners import Listener
 
 
 class ConnectionLimits:

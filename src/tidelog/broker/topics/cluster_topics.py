@@ -17,31 +17,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from tidelog.broker.peers.brokers import NO_BROKER
+from tidelog.broker.peers.cluster_brokers import ClusterBrokers
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.topics.topics import PartitionView, Topics, TopicView
+from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError
 from tidelog.metadata.assumed_topic_id import known_topic_id
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import TopicImage
+from tidelog.metadata.records import PartitionRecord
 from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic import Topic
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import ZERO_UUID
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
-if TYPE_CHECKING:
-    from tidelog.broker.peers.cluster_brokers import ClusterBrokers
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.broker.requests.listeners import Listener
-    from tidelog.config import PropertyValue
-    from tidelog.metadata.delta import MetadataDelta
-    from tidelog.metadata.image import TopicImage
-    from tidelog.metadata.records import PartitionRecord
-    from tidelog.storage.topics.topic import Topic
-
 _FIRST_WITH_ALL_REPLICAS = 1
 _FIRST_LISTENER_NOT_FOUND = 6
-
-Described = dict[tuple[str, bool, bool], MetadataResponseTopic]
 
 
 class ClusterTopics(Topics):

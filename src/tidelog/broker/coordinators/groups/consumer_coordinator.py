@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.broker.coordinators.consumer_groups.assignors import Assignments
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
@@ -42,18 +42,16 @@ from tidelog.broker.coordinators.groups.group_records import group_entry
 from tidelog.broker.coordinators.groups.migration import check_upgrade, downgraded, drop_classic_members, may_downgrade, upgraded
 from tidelog.broker.coordinators.groups.rebalance import Rebalance, stop_waiting
 from tidelog.broker.coordinators.groups.topic_patterns import PatternMatches, matching
+from tidelog.broker.core import Core
 from tidelog.broker.requests.slices import Elsewhere
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from tidelog.broker.topics.topics import Topics
 from tidelog.groups.offset_records import group_key
 from tidelog.metadata.records import GROUP_RESOURCE
 from tidelog.records.state_batches import Entry
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.broker.topics.topics import Topics
 
 logger = logging.getLogger("tidelog.broker")
 

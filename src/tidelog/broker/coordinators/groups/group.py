@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from tidelog.broker.loop.delays import Delay
+from tidelog.broker.loop.timers import Timer
 from tidelog.groups.group_offsets import GroupOffsets
 from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.delays import Delay
-    from tidelog.broker.loop.timers import Timer
 
 NO_GENERATION = -1
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidelog.broker.coordinators.groups.group import JoinResult, SyncResult
-
-if TYPE_CHECKING:
-    from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
+from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 
 
 class Joining(NamedTuple):

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.consumer_groups.classic_members import IdOf, NameOf, assignment_bytes, ids
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
@@ -29,14 +28,12 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.group import Group, JoinResult, Member, SyncResult
 from tidelog.broker.coordinators.groups.membership import add, answer_join, answer_sync, choose_protocol, forget_pending, remove
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.group_settings import DOWNGRADES, UPGRADES
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator import consumer_group as records
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.settings.broker_config import BrokerConfig
 
 # --- upgrade
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.broker.coordinators.groups.membership import (
@@ -39,10 +38,8 @@ from tidelog.broker.coordinators.groups.membership import (
     rebalance_timeout_ms,
     remove,
 )
+from tidelog.broker.core import Core
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
 
 logger = logging.getLogger("tidelog.broker")
 

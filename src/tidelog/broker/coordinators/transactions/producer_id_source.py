@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.errors import StorageError
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-
 
 logger = logging.getLogger("tidelog.broker")
 

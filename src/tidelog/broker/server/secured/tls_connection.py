@@ -6,24 +6,21 @@ The loop watches the socket, but not OpenSSL's buffers. Therefore the connection
 
 from __future__ import annotations
 
+import socket
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tidelog.broker.net.bulk_sender import LARGE_BYTES
+from tidelog.broker.net.tls_socket import TlsSocket
 from tidelog.broker.server.answer_writer import first_part
 from tidelog.broker.server.connection import Connection
+from tidelog.broker.server.connection_server import ConnectionServer
+from tidelog.broker.settings.broker_config import Listener
 from tidelog.errors import TidelogError
 from tidelog.records.kernel import is_in_memory
 from tidelog.security.distinguished_name import subject_name
-
-if TYPE_CHECKING:
-    import socket
-
-    from tidelog.broker.net.tls_socket import TlsSocket
-    from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.settings.broker_config import Listener
-    from tidelog.security.principal import PrincipalRules
-    from tidelog.wire.codec import Bytes
+from tidelog.security.principal import PrincipalRules
+from tidelog.wire.codec import Bytes
 
 _ALERT_S = 1.0
 """How long a peer has to receive the alert, in seconds."""
