@@ -64,7 +64,6 @@ class ServingBroker:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """The listeners, with their actual ports."""
         return self.server.listeners
 
     def tick(self) -> int:

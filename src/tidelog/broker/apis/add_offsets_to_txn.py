@@ -28,7 +28,6 @@ _FIRST_TOLD_OF_FENCING = 2
 
 
 def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> AddOffsetsToTxnResponse:
-    """Add a group to a transaction."""
     groups = node.groups.log
     key = groups.key(groups.partition_of(message.group_id))
     code = node.transactions.add_partitions(message.transactional_id, message.producer_id, message.producer_epoch, [key])

@@ -65,7 +65,6 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> Work:
-    """Add partitions to transactions, or verify that they have been added."""
     version = request.api_version
     if version < _FIRST_BATCHED:
         keys = yield from _keys(message.v3_and_below_topics)

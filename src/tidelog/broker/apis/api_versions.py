@@ -104,7 +104,6 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVersionsResponse:
-    """Return the served APIs with their versions, and the features."""
     if request.api_version >= 3 and not (
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):

@@ -45,7 +45,6 @@ PRODUCER_BYTES = 200
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
-    """Return the producers of each partition."""
     answers = []
     room = AnswerRoom()
     for topic in message.topics:

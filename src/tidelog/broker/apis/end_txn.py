@@ -28,7 +28,6 @@ _FIRST_IN_NEXT_EPOCH = 5
 
 
 def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnResponse:
-    """Commit or abort a transaction."""
     if request.api_version >= _FIRST_IN_NEXT_EPOCH:
         code, producer = node.transactions.end_in_next_epoch(
             message.transactional_id,

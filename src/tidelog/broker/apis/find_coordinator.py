@@ -61,7 +61,6 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
-    """Return each coordinator, or an error if it is not available."""
     code, reason, log = ErrorCode.NONE, "", None
     if message.key_type == GROUP:
         log = node.groups.log

@@ -25,7 +25,6 @@ ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at
 
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
-    """Restart the member's session timeout."""
     return HeartbeatResponse(
         0, _code(node, message.group_id, message.generation_id, message.member_id, message.group_instance_id)
     )

@@ -26,7 +26,6 @@ ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups 
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
-    """List the groups that match the state and type filters."""
     permissions = node.permissions
     if permissions is not None and permissions.may_cluster(request, Operation.DESCRIBE, log_denied=False):
         permissions = None

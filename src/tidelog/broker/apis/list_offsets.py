@@ -118,7 +118,6 @@ class _Lookups:
         self._twice: Container[tuple[str, int]] = ()
 
     def work(self) -> Work:
-        """Return the response, computed in slices."""
         message = self._message
         if self._version and not self._names_each_once():
             yield from self._find_what_is_named_twice()

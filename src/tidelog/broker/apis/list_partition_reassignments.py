@@ -21,7 +21,6 @@ ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassign
 
 
 def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Request) -> Work:
-    """Return an empty list: no partition is being reassigned."""
     yield from discarded(message)
     return ListPartitionReassignmentsResponse(error_message=None)
 

@@ -27,7 +27,6 @@ ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: ids without it are left out"
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:
-    """List the ids that match the filters."""
     if node.transactions.log.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     texts = set((yield from slowly(message.state_filters, 256)))

@@ -42,7 +42,6 @@ ACCESS = unless_cluster(
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
-    """Return the end offset of each partition's requested epoch."""
     topics = []
     for topic in message.topics:
         ends = (_end(node, TopicPartition(topic.topic, wanted.partition), wanted) for wanted in topic.partitions)

@@ -19,7 +19,6 @@ ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> SaslAuthenticateResponse:
-    """Return an error: no authentication is in progress."""
     why = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
 

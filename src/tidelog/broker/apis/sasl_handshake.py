@@ -19,7 +19,6 @@ ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
-    """Return an error: the client must not authenticate now."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -52,7 +52,6 @@ class Permissions:
     # --- the entries
 
     def take_over(self, image: MetadataImage) -> None:
-        """Apply the current ACLs of the metadata."""
         self._take(image.acls)
 
     def _take(self, acls: Mapping[uuid.UUID, AccessControlEntryRecord]) -> None:
@@ -88,7 +87,6 @@ class Permissions:
 
     @property
     def logs_allowed(self) -> bool:
-        """Whether operations that are allowed are logged."""
         return logger.isEnabledFor(logging.DEBUG)
 
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
@@ -112,7 +110,6 @@ def _host(request: Request) -> str:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """Return the ACL that a metadata record contains."""
     return Acl(
         record.resource_type,
         record.resource_name,

@@ -52,7 +52,6 @@ class EnvelopedRequest:
 
     @property
     def api_name(self) -> str:
-        """The API's name in Kafka."""
         return "nothing" if self.served is None else self.served.metrics.name
 
     def mute(self, throttle_ms: int) -> None:
@@ -70,7 +69,6 @@ class EnvelopedRequest:
         """Do nothing: the bytes are counted with the envelope."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a delayed response."""
         if isinstance(response, Outcome):
             if response is not Outcome.LATER:
                 self._finish(None)

@@ -127,7 +127,6 @@ class Right(NamedTuple):
 
 
 def cluster(operation: Operation) -> Right:
-    """Return the `Right` for an operation on the cluster."""
     return Right(operation, ResourceType.CLUSTER)
 
 

@@ -100,7 +100,6 @@ class _FaultyAsker(Asker):
         return self._fault.topic is not None
 
     def code(self, kind: ResourceType) -> ErrorCode:
-        """Return the fault's code."""
         return self._fault.code or ErrorCode.NONE
 
 

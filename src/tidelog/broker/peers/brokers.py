@@ -53,7 +53,6 @@ class SingleBroker:
         self._alive: Sequence[BrokerView] = ()
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return this broker."""
         if listener is not self._listener:
             self._listener = listener
             self._alive = (BrokerView(self._node_id, listener.advertised_host, listener.advertised_port, self._rack),)
@@ -62,9 +61,7 @@ class SingleBroker:
     registered = alive
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return this broker if the id matches, None otherwise."""
         return self.alive(listener)[0] if broker_id == self._node_id else None
 
     def controller_id(self, listener: Listener) -> int:
-        """Return this broker's id."""
         return self._node_id

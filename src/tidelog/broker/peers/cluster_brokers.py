@@ -49,15 +49,12 @@ class ClusterBrokers:
     # --- Brokers
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the brokers that serve a listener's clients, by id."""
         return self._at(listener.name).alive
 
     def registered(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the same brokers as `alive`, plus the fenced ones."""
         return self._at(listener.name).registered
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return a live broker by its id, or None if no live broker has it."""
         found = self._at(listener.name).by_id.get(broker_id)
         return None if found is None or found.is_fenced else found
 

@@ -156,7 +156,6 @@ class Forwarding:
             self._room.set()
 
     def stop(self) -> None:
-        """Cancel all requests in flight."""
         self._tasks.cancel()
 
 

@@ -151,7 +151,6 @@ class ClientQuotas:
             call(quotas)
 
     def __len__(self) -> int:
-        """The number of counters."""
         return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
 
     def throttle(self, who: Counted, response: Any | None) -> None:

@@ -115,7 +115,6 @@ class Fetchers:
         return None if where is None else self._fetchers[where].partitions[key]
 
     def partitions(self) -> Iterator[FollowedPartition]:
-        """Yield all followed partitions."""
         for fetcher in self._fetchers.values():
             yield from fetcher.partitions.values()
 

@@ -65,7 +65,6 @@ class IsrChanges:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="tidelog-isr-changes")
 
     async def stop(self) -> None:
-        """Stop sending proposals."""
         self._is_stopped = True
         task, self._task = self._task, None
         if task is not None:

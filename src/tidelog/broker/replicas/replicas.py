@@ -105,7 +105,6 @@ class Replicas:
 
     @property
     def partitions(self) -> Iterable[Partition]:
-        """All partitions of which this broker has a replica."""
         return self._partitions.values()
 
     def unwritable(self, is_led: bool) -> TopicPartition | None:
@@ -135,7 +134,6 @@ class Replicas:
         self._lag_timer = self._core.timers.call_later(self._max_lag_ms / 2, self._check_lag)
 
     async def stop(self) -> None:
-        """Stop proposing ISR changes."""
         if self._lag_timer is not None:
             self._lag_timer.cancel()
         await self.isr_changes.stop()

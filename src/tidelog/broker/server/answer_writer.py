@@ -125,7 +125,6 @@ class AnswerWriter:
 
     @property
     def api_name(self) -> str:
-        """The name of the current request's API in Kafka."""
         return "nothing" if self.served is None else self.served.metrics.name
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
@@ -170,7 +169,6 @@ class AnswerWriter:
         self.respond_chunks(chunks)
 
     def respond_chunks(self, chunks: list[Bytes]) -> None:
-        """Send the encoded bytes of a delayed response; an empty list means that the request gets no response."""
         if self._is_closed:
             return
         if not self._is_waiting:
@@ -183,15 +181,11 @@ class AnswerWriter:
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Call `callback` if the connection is lost before the response is sent. Shutdown does not wait for requests that have a
-        callback.
-        """
         self._gone = callback
 
     # --- what keeps it from being read
 
     def mute(self, throttle_ms: int) -> None:
-        """Stop reading for `throttle_ms`, because the client has exceeded its quota. The response is still sent."""
         if not self._is_closed:
             self._is_muted = self._is_held = True
             self._stop_reading()
@@ -203,7 +197,6 @@ class AnswerWriter:
         self._resume()
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
-        """Send a last response after a delay, then close. Nothing is read until then."""
         self._gone = _nothing
 
         def refuse() -> None:
@@ -214,7 +207,6 @@ class AnswerWriter:
         self._loop.call_later(delay_s, refuse)
 
     def count_refusal(self, why: str) -> None:
-        """Count and log a failed authentication."""
         self._counters.malformed_requests += 1
         self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
@@ -232,12 +224,10 @@ class AnswerWriter:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed."""
         return self._is_closed
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a response is pending."""
         return self._is_waiting
 
     # --- writing

@@ -121,7 +121,6 @@ class Connection(AnswerWriter):
         self._shared = self._shared[:MAX_HELD_BYTES]  # Read no more than that at once: unhandled bytes are kept.
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""
         self.principal = principal
         self._max_request_bytes = self._server.max_request_bytes
         self._shared = self._buffers.shared
@@ -363,7 +362,6 @@ class Connection(AnswerWriter):
         return memoryview(bytearray(data[position:end]))
 
     def discount(self, size: int) -> None:
-        """Release the memory of a frame that was kept."""
         self._buffers.discount(size)
 
     @property

@@ -67,7 +67,6 @@ class ConnectionLimits:
         return self._quotas.wait_ms(rates)
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a new connection from an address. Return after how many ms to close the connection, 0 if it may stay open."""
         return self._quotas.wait_of_address_ms(host)
 
 

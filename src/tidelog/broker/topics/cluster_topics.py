@@ -85,11 +85,9 @@ class ClusterTopics(Topics):
 
     @property
     def generation(self) -> int:
-        """A number that changes whenever any topic changes."""
         return self._generation
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic by its name, or None if the topic does not exist."""
         view = self._views.get(name)
         if view is None:
             topic = self._plane.image.topics.get(name)
@@ -103,7 +101,6 @@ class ClusterTopics(Topics):
         return view
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return a topic by its id, or None if the topic does not exist."""
         view = self._by_id.get(topic_id)
         if view is None:
             topic = self._plane.image.topics_by_id.get(topic_id)
@@ -127,12 +124,10 @@ class ClusterTopics(Topics):
         return None
 
     def leader_of(self, name: str, partition: int) -> int:
-        """Return a partition's leader, or NO_BROKER if the partition has none."""
         record = self._plane.image.partition(name, partition)
         return NO_BROKER if record is None else record.leader
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return the properties that are set on the topic itself."""
         return self._plane.image.topic_config(name)
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
@@ -151,23 +146,18 @@ class ClusterTopics(Topics):
     # --- changing: the controllers' work
 
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def finishing(self, name: str) -> Steps[None]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     # --- inside

@@ -72,7 +72,6 @@ class TopicCreation:
         self._begin(names, lambda: self._plane.call(message, timeout_s=TIMEOUT_S))
 
     def stop(self) -> None:
-        """Drop all pending requests."""
         self._tasks.cancel()
 
     # --- inside

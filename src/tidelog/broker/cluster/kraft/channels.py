@@ -21,7 +21,6 @@ class Channels:
         self._is_closed = False
 
     def to(self, address: Address) -> Channel:
-        """Return the channel to the controller at an address."""
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = Channel(

@@ -172,22 +172,18 @@ class KraftPlane:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 before the broker is registered."""
         return self.lifecycle.broker_epoch
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker. A fenced broker may not lead or be in an ISR."""
         return self.lifecycle.is_fenced
 
     @property
     def metadata_offset(self) -> int:
-        """All records of the metadata log below this offset are replayed."""
         return self._fetcher.end_offset
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the active controller supports, by API; None before the first connection to a controller."""
         return self._controller.offered
 
     @property
@@ -205,19 +201,16 @@ class KraftPlane:
         return KNOWN
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown:
             return False
         return broker_epoch in (-1, broker.broker_epoch)
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None
@@ -234,7 +227,6 @@ class KraftPlane:
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Forward a client's request to the active controller: see `MetadataPlane.forward`."""
         response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))
 
@@ -243,9 +235,6 @@ class KraftPlane:
         return await self._controller.connected(timeout_s)
 
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, and BrokerError if the
-        controller refuses.
-        """
         answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
         if answer.error_code:
             raise BrokerError(

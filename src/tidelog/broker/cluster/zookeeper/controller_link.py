@@ -87,7 +87,6 @@ class ControllerLink:
             raise BrokerUnreachableError(f"the controller did not answer in time: {reason}", path="controller") from None
 
     async def forward(self, frame: Bytes, timeout_s: float | None) -> bytes:
-        """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         header, position = read_request_header(frame)
         request = REQUESTS.get(header.api_key)
         if request is None:

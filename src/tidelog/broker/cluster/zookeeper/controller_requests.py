@@ -109,7 +109,6 @@ class ControllerRequests:
             return await in_slices(_led_response(states, codes, version))
 
     async def update_metadata(self, request: UpdateMetadataRequest, version: int) -> UpdateMetadataResponse:
-        """Apply an UpdateMetadata request."""
         async with self.lock:
             code = self._refusal(request)
             if code:

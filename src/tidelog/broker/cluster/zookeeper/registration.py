@@ -20,7 +20,6 @@ IDS = "/brokers/ids"
 
 
 def broker_znode(version: int, listeners: Sequence[Listener], rack: str | None, now_ms: int) -> bytes:
-    """Return the content of a broker's znode."""
     plain = next((one for one in listeners if one.name == PLAINTEXT), None)
     value: dict[str, Any] = {
         "version": version,

@@ -42,7 +42,6 @@ def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
 
 
 def cluster_id_of(value: dict[str, Any]) -> str:
-    """Return the cluster's id from the value of ``/cluster/id``."""
     found = value["id"]
     if not isinstance(found, str) or not found.strip():
         raise ValueError
@@ -50,7 +49,6 @@ def cluster_id_of(value: dict[str, Any]) -> str:
 
 
 def controller_of(value: dict[str, Any]) -> int:
-    """Return the controller's broker id from the value of ``/controller``."""
     return int(value["brokerid"])
 
 

@@ -268,12 +268,10 @@ class ZookeeperPlane:
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller broker; -1 if there is none."""
         return self._named_controller
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the controller supports; None before the first connection."""
         return self._controller.offered or self._forwards.offered
 
     @property
@@ -282,7 +280,6 @@ class ZookeeperPlane:
         return {}
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the controller considers a broker alive."""
         return broker_id in self.image.brokers
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
@@ -292,7 +289,6 @@ class ZookeeperPlane:
         return broker_id in self.image.brokers
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port for a listener, by default the inter-broker listener; None if it is unknown."""
         broker = self.image.brokers.get(broker_id)
         wanted = listener_name or self._config.inter_broker_listener_name
         for one in () if broker is None else broker.end_points:
@@ -333,7 +329,6 @@ class ZookeeperPlane:
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         return await self._forwards.forward(frame, timeout_s)
 
     async def producer_ids(self) -> range:

@@ -109,7 +109,6 @@ class ConsumerCoordinator:
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's configuration."""
         return self._core.config
 
     @property

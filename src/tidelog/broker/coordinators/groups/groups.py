@@ -87,7 +87,6 @@ class Groups:
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's configuration."""
         return self._core.config
 
     def start(self) -> None:
@@ -132,7 +131,6 @@ class Groups:
         return self.log.code_for(group_id)
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, or None if the group is unknown."""
         return self._groups.get(group_id)
 
     def get_or_create(self, group_id: str) -> Group:
@@ -144,7 +142,6 @@ class Groups:
         return group
 
     def all(self) -> list[Group]:
-        """Return all groups."""
         return list(self._groups.values())
 
     # --- writing

@@ -41,11 +41,9 @@ class ClusterProducerIds:
         self._reserving: asyncio.Task[None] | None = None
 
     def has(self, count: int) -> bool:
-        """Whether this many ids are available."""
         return sum(map(len, self._blocks)) >= count
 
     def next_id(self) -> int:
-        """Return an available id. Raises StorageError if none is available."""
         if not self._blocks:
             raise StorageError("the controller has not assigned the next block of producer ids yet")
         block = self._blocks.popleft()

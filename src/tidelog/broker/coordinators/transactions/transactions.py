@@ -156,11 +156,9 @@ class Transactions:
         return self.log.readiness(self.log.partition_of(transactional_id))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return an id's transaction, or None if the id is unknown."""
         return self._known.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
-        """Return the transactions of all ids."""
         return self._known.values()
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:

@@ -49,7 +49,6 @@ class TlsConnection(Connection):
         super().__init__(server, cast("socket.socket", tls), connection_id, peer_host, listener)
 
     def close_copy(self) -> None:
-        """Close this process's copy of the socket after a fork. The peer notices nothing."""
         self._tls.abandon()
 
     # --- the handshake
