@@ -46,13 +46,10 @@ class AnswerWriter:
         "_counters",
         "_early",
         "_gone",
-        "_held_bytes",
-        "_is_closed",
         "_is_ending",
         "_is_handed_over",
         "_is_held",
         "_is_muted",
-        "_is_waiting",
         "_loop",
         "_mute",
         "_send",
@@ -67,6 +64,9 @@ class AnswerWriter:
         "client_id",
         "correlation_id",
         "fd",
+        "held_bytes",
+        "is_closed",
+        "is_waiting",
         "principal",
         "request_bytes",
         "served",
@@ -92,14 +92,15 @@ class AnswerWriter:
         self._send = sock.send
         self._writev: Callable[[list[Bytes]], int] = getattr(sock, "writev", None) or partial(os.writev, self.fd)
         self._counters = server.node.metrics.counters
-        self._is_waiting = False
+        self.is_waiting = False
         self._early: list[Bytes] | None = None
         self._unsent: list[Bytes] = []
         self._waits_to_send = False
         self._is_handed_over = False
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """The memory that the connection's unsent responses take, in bytes."""
         self._gone: Callable[[], None] | None = None
-        self._is_closed = False
+        self.is_closed = False
         # Reasons why the connection is not read.
         self._is_held = False
         self._is_muted = False
@@ -132,9 +133,9 @@ class AnswerWriter:
         if response is Outcome.LATER:
             return
         heavy = self._server.node.heavy
-        if self._is_closed:
+        if self.is_closed:
             if is_wide and not isinstance(response, Outcome | Wide):
-                heavy.run(partial(discard, response), _freed)
+                heavy.run(partial(discard, response), _nothing)
             return
         if isinstance(response, Outcome):
             if response is Outcome.CLOSE:
@@ -158,7 +159,7 @@ class AnswerWriter:
             self.respond_chunks(served.finish(response, self))
 
     def _on_written(self, chunks: list[Bytes] | BaseException) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
         assert self.served is not None
         if isinstance(chunks, BaseException):
@@ -169,12 +170,12 @@ class AnswerWriter:
         self.respond_chunks(chunks)
 
     def respond_chunks(self, chunks: list[Bytes]) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
-        if not self._is_waiting:
+        if not self.is_waiting:
             self._early = chunks
             return
-        self._is_waiting = False
+        self.is_waiting = False
         self._gone = None
         self.active_at = monotonic()
         if not chunks or self._write(chunks, sum(map(len, chunks))):
@@ -186,7 +187,7 @@ class AnswerWriter:
     # --- what keeps it from being read
 
     def mute(self, throttle_ms: int) -> None:
-        if not self._is_closed:
+        if not self.is_closed:
             self._is_muted = self._is_held = True
             self._stop_reading()
             self._mute = self._server.node.delays.call_at_last(throttle_ms, self._unmute, "quota")
@@ -200,7 +201,7 @@ class AnswerWriter:
         self._gone = _nothing
 
         def refuse() -> None:
-            if not self._is_closed:
+            if not self.is_closed:
                 self._is_ending = True
                 self.respond_chunks(chunks)
 
@@ -215,20 +216,7 @@ class AnswerWriter:
     @property
     def is_idle(self) -> bool:
         """Whether no response is pending and no bytes are unsent."""
-        return not self._is_waiting and not self._unsent
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that the connection's unsent responses take, in bytes."""
-        return self._held_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._is_waiting
+        return not self.is_waiting and not self._unsent
 
     # --- writing
 
@@ -236,7 +224,7 @@ class AnswerWriter:
         """Send `size` bytes, and keep what the socket does not take. Return whether everything was sent and the connection is
         still open.
         """
-        if self._is_closed:
+        if self.is_closed:
             return False
         if self._unsent:
             self._unsent += chunks
@@ -256,7 +244,7 @@ class AnswerWriter:
     def _send_kept(self) -> None:
         """Send a small response at the end of the round."""
         chunks, self._unsent = self._unsent, []
-        if chunks and self._write_now(chunks, sum(map(len, chunks))) and not self._is_waiting:
+        if chunks and self._write_now(chunks, sum(map(len, chunks))) and not self.is_waiting:
             self._go_on()
 
     def _write_now(self, chunks: list[Bytes], size: int) -> bool:
@@ -307,7 +295,7 @@ class AnswerWriter:
 
     def _on_handed_back(self, sent: int, error: int) -> None:
         self._is_handed_over = False
-        if self._is_closed:
+        if self.is_closed:
             self._socket.close()
         elif error:
             self.close()
@@ -333,8 +321,8 @@ class AnswerWriter:
             self._unsent = _behind(self._unsent, size)
 
     def _all_is_sent(self) -> None:
-        self._hold_bytes(-self._held_bytes)
-        if not self._is_waiting:
+        self._hold_bytes(-self.held_bytes)
+        if not self.is_waiting:
             self._go_on()
 
     def _wait_to_send(self) -> None:
@@ -367,7 +355,7 @@ class AnswerWriter:
         return True
 
     def _hold_bytes(self, more: int) -> None:
-        self._held_bytes += more
+        self.held_bytes += more
         unsent = self._server.node.unsent
         unsent.add(more)
         if more > 0 and unsent.used_bytes >= unsent.max_bytes:
@@ -380,11 +368,7 @@ def _written(write: Callable[[Message, int], list[Bytes]], response: Message, co
     return chunks
 
 
-def _freed(_: object) -> None:
-    pass
-
-
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

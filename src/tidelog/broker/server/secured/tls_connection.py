@@ -54,7 +54,7 @@ class TlsConnection(Connection):
     # --- the handshake
 
     def _step(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
@@ -64,7 +64,7 @@ class TlsConnection(Connection):
 
     def _stepped(self, result: str | BaseException | None) -> None:
         self._server.shaking.discard(self._tls)
-        if not self._tls.stepped() or self._is_closed:
+        if not self._tls.stepped() or self.is_closed:
             return
         if isinstance(result, BaseException):
             if isinstance(result, ssl.SSLError | TidelogError):
@@ -135,7 +135,7 @@ class TlsConnection(Connection):
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._is_looking or self._is_closed or self._is_held or self._is_waiting or self._unsent or not self._is_reading:
+        if self._is_looking or self.is_closed or self._is_held or self.is_waiting or self._unsent or not self._is_reading:
             return
         if self._tls.pending:
             self._is_looking = True
@@ -143,5 +143,5 @@ class TlsConnection(Connection):
 
     def _looked(self) -> None:
         self._is_looking = False
-        if not self._is_closed and self._is_reading:
+        if not self.is_closed and self._is_reading:
             self._on_readable()
