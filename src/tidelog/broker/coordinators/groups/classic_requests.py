@@ -24,8 +24,7 @@ from tidelog.broker.coordinators.consumer_groups.heartbeats import check_room, k
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
 from tidelog.broker.coordinators.groups.consumer_sessions import forget_session
-from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, JoinResult, SyncResult
-from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
+from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, Joining, JoinResult, Leaving, Syncing, SyncResult
 from tidelog.broker.coordinators.groups.migration import may_downgrade
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription, read_subscription
@@ -86,8 +85,6 @@ def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> Join
 
 def _subscription(joining: Joining) -> ConsumerProtocolSubscription:
     """Return a member's subscription, from its first protocol. Raises RefusedError (INCONSISTENT_GROUP_PROTOCOL)."""
-    if joining.subscription is not None:
-        return joining.subscription
     try:
         return read_subscription(next(iter(joining.protocols.values())))
     except ProtocolError as error:

@@ -20,9 +20,18 @@ stable group would ignore them. So before version 9 its response names its old m
 from __future__ import annotations
 
 from tidelog.broker.coordinators.groups import classic_requests
-from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
+from tidelog.broker.coordinators.groups.group import (
+    UNKNOWN_MEMBER,
+    Group,
+    GroupState,
+    Joining,
+    JoinResult,
+    Leaving,
+    Member,
+    Syncing,
+    SyncResult,
+)
 from tidelog.broker.coordinators.groups.groups import Groups
-from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
 from tidelog.broker.coordinators.groups.membership import (
     add,
     await_join,

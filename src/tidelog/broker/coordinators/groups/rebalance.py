@@ -32,6 +32,7 @@ from tidelog.broker.coordinators.groups.membership import (
     answer_join,
     answer_sync,
     begin_generation,
+    drop_all,
     elect_leader,
     forget_pending,
     has_joined,
@@ -298,9 +299,4 @@ def give_up(group: Group) -> None:
     """Drop a group that this broker no longer coordinates. Pending requests get NOT_COORDINATOR."""
     stop_waiting(group)
     group.move(GroupState.DEAD, group.state_timestamp_ms)
-    for member in list(group.members.values()):
-        answer_join(group, member, JoinResult(member.member_id, ErrorCode.NOT_COORDINATOR))
-        answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-        remove(group, member.member_id)
-    for member_id in list(group.pending_members):
-        forget_pending(group, member_id)
+    drop_all(group, ErrorCode.NOT_COORDINATOR)
