@@ -16,8 +16,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-SERVED = Versions(0, 4)
-
 ACCESS = whole(
     Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
     Right(Operation.READ, ResourceType.GROUP, "group_id"),
@@ -36,4 +34,4 @@ def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> Add
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, Versions(0, 4), ACCESS, by_transactions(handle))

@@ -17,7 +17,7 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
+from tidelog.broker.requests.slices import Elsewhere, Work, elements, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -31,8 +31,6 @@ from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
-
-SERVED = Versions(0, 5)
 
 _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
@@ -130,13 +128,10 @@ def _unknown(
 
 
 def _results(codes: dict[TopicPartition, ErrorCode]) -> Generator[Elsewhere | None, None, list[AddPartitionsToTxnTopicResult]]:
-    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for count, (key, code) in enumerate(codes.items()):
-        by_topic.setdefault(key.topic, []).append(AddPartitionsToTxnPartitionResult(key.partition, code))
-        if count % 256 == 255:
-            yield None
+    results = ((key.topic, AddPartitionsToTxnPartitionResult(key.partition, code)) for key, code in codes.items())
+    by_topic = yield from grouped(results)
     yield from discarded(None, codes)
     return (yield from slowly((AddPartitionsToTxnTopicResult(*one) for one in by_topic.items()), 256))
 
 
-API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, Versions(0, 5), ACCESS, by_transactions(handle))

@@ -15,8 +15,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
-SERVED = Versions(0, 0)
-
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(AddRaftVoterResponse))
 
 
@@ -29,4 +27,4 @@ def handle(node: Node, message: AddRaftVoterRequest, request: Request) -> AddRaf
     return AddRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=reason)
 
 
-API = Api(AddRaftVoterRequest, AddRaftVoterResponse, SERVED, ACCESS, handle)
+API = Api(AddRaftVoterRequest, AddRaftVoterResponse, Versions(0, 0), ACCESS, handle)

@@ -50,8 +50,6 @@ from tidelog.wire.messages.alter_client_quotas import (
     EntryResult,
 )
 
-SERVED = Versions(0, 1)
-
 ACCESS = whole(
     cluster(Operation.ALTER_CONFIGS),
     refused=lambda message, code: AlterClientQuotasResponse(
@@ -215,4 +213,4 @@ def _refused(reason: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 
-API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, SERVED, ACCESS, handle)
+API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, Versions(0, 1), ACCESS, handle)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from tidelog.broker.configs.config_changes import Change, Resource
 from tidelog.broker.configs.config_changes import Operation as ChangeOperation
 from tidelog.broker.configs.config_forwarding import altered
+from tidelog.broker.handling.access import of_configs
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.config_access import of_configs
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -17,8 +17,6 @@ from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
-
-SERVED = Versions(0, 2)
 
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=AlterConfigsResponse, into="responses"
@@ -36,4 +34,4 @@ def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
     return Outcome.CLOSE if answers is None else AlterConfigsResponse(responses=answers)
 
 
-API = Api(AlterConfigsRequest, AlterConfigsResponse, SERVED, ACCESS, handle)
+API = Api(AlterConfigsRequest, AlterConfigsResponse, Versions(0, 2), ACCESS, handle)

@@ -30,8 +30,6 @@ from tidelog.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-SERVED = Versions(0, 1)
-
 ACCESS = whole(
     cluster(Operation.ALTER),
     refused=lambda message, code: AlterPartitionReassignmentsResponse(
@@ -74,4 +72,4 @@ def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tup
     return ErrorCode.NONE, None
 
 
-API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, SERVED, ACCESS, handle)
+API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, Versions(0, 1), ACCESS, handle)

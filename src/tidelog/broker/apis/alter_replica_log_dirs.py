@@ -27,8 +27,6 @@ from tidelog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-SERVED = Versions(0, 2)
-
 
 def _refused(message: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     named = {(topic.name, partition): code for one in message.dirs for topic in one.topics for partition in topic.partitions}
@@ -68,4 +66,4 @@ def _response(codes: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsRes
     return AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult(*one) for one in topics.items()])
 
 
-API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, SERVED, ACCESS, handle)
+API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, Versions(0, 2), ACCESS, handle)

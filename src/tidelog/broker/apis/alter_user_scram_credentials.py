@@ -27,7 +27,7 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
@@ -44,8 +44,6 @@ from tidelog.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-
-SERVED = Versions(0, 0)
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -86,16 +84,13 @@ def handle(node: Node, message: AlterUserScramCredentialsRequest, request: Reque
         if count % 256 == 255:
             yield None
     (failure,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, wanted, refused))])
-    results = []
-    for count, name in enumerate(chain(wanted, refused)):
-        why = refused.get(name) or failure
-        results.append(
-            AlterUserScramCredentialsResult(name) if why is None else AlterUserScramCredentialsResult(name, why.code, why.reason)
-        )
-        if count % 256 == 255:
-            yield None
+    results = yield from slowly((_result(name, refused.get(name) or failure) for name in chain(wanted, refused)), 256)
     yield from discarded(message, wanted, refused)
     return AlterUserScramCredentialsResponse(results=results)
+
+
+def _result(name: str, why: ApiError | None) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(name) if why is None else AlterUserScramCredentialsResult(name, why.code, why.reason)
 
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
@@ -149,4 +144,4 @@ def _not_found() -> ApiError:
     return ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, SERVED, ACCESS, handle)
+API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, Versions(0, 0), ACCESS, handle)

@@ -58,8 +58,6 @@ from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tidelog.wire.messages.update_features import UpdateFeaturesRequest
 from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
-SERVED = Versions(0, 4)
-
 ACCESS = NOTHING
 
 
@@ -177,11 +175,13 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 
 def unsupported_version() -> ApiVersionsResponse:
     """Return the response to a request in an unsupported version. It must be sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, SERVED)])
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, API.served)]
+    )
 
 
 def _versions(key: int, served: Versions) -> ApiVersion:
     return ApiVersion(key, served.first, served.last)
 
 
-API = Api(ApiVersionsRequest, ApiVersionsResponse, SERVED, ACCESS, handle)
+API = Api(ApiVersionsRequest, ApiVersionsResponse, Versions(0, 4), ACCESS, handle)

@@ -34,8 +34,6 @@ from tidelog.wire.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
-SERVED = Versions(0, 1)
-
 
 def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
     return DescribedGroup(error_code=code, group_id=group_id)
@@ -141,4 +139,4 @@ def _size(member: Member) -> int:
     return MEMBER_BYTES + names + sum(len(one.topic_name) + PARTITION_BYTES * len(one.partitions) for one in held)
 
 
-API = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, SERVED, ACCESS, by_groups(handle, waits=False))
+API = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, Versions(0, 1), ACCESS, by_groups(handle, waits=False))

@@ -34,8 +34,6 @@ from tidelog.wire.messages.consumer_group_heartbeat import (
     HeartbeatTopicPartitions,
 )
 
-SERVED = Versions(0, 1)
-
 _FIRST_WITH_MEMBER_ID = 1
 
 _UNCHANGED: Final = [None, -1, None, None, None, None]
@@ -189,7 +187,7 @@ def _refused(code: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbe
 API = Api(
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    SERVED,
+    Versions(0, 1),
     ACCESS,
     by_groups(handle),
     usual_by_groups(answer_usual),

@@ -21,8 +21,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
-SERVED = Versions(0, 3)
-
 ACCESS = whole(
     cluster(Operation.ALTER),
     refused=lambda message, code: CreateAclsResponse(results=[AclCreationResult(code) for _ in message.creations]),
@@ -61,4 +59,4 @@ def _acl(one: AclCreation) -> Acl:
     )
 
 
-API = Api(CreateAclsRequest, CreateAclsResponse, SERVED, ACCESS, handle)
+API = Api(CreateAclsRequest, CreateAclsResponse, Versions(0, 3), ACCESS, handle)

@@ -15,8 +15,6 @@ from tidelog.broker.requests.wide_requests import discarded
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
-SERVED = Versions(0, 3)
-
 ACCESS = within("nothing: delegation tokens are off for every client")
 
 
@@ -37,4 +35,4 @@ def handle(node: Node, message: CreateDelegationTokenRequest, request: Request) 
     )
 
 
-API = Api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, Versions(0, 3), ACCESS, handle)

@@ -21,7 +21,7 @@ from tidelog.broker.partitions.replica_rules import check_assignments, check_rep
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Outcome, Request, Wide
-from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.slices import Work, counted, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.broker.topics.topics import why_invalid
@@ -39,8 +39,6 @@ from tidelog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-SERVED = Versions(0, 7)
 
 REPLICATION_FACTOR = 1
 
@@ -106,11 +104,7 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
-    times: Counter[str] = Counter()
-    for number, topic in enumerate(message.topics):
-        times[topic.name] += 1
-        if number % AT_ONCE == AT_ONCE - 1:
-            yield None
+    times = yield from counted(topic.name for topic in message.topics)
     if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
         too_many = ApiError(
             ErrorCode.POLICY_VIOLATION, f"too many topics, partitions and properties in one request: at most {MAX_SIZE}"
@@ -210,4 +204,4 @@ def _refused(name: str, refusal: ApiError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason, configs=[])
 
 
-API = Api(CreateTopicsRequest, CreateTopicsResponse, SERVED, ACCESS, handle)
+API = Api(CreateTopicsRequest, CreateTopicsResponse, Versions(0, 7), ACCESS, handle)

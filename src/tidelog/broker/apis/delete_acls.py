@@ -26,8 +26,6 @@ from tidelog.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
-SERVED = Versions(0, 3)
-
 ACCESS = whole(
     cluster(Operation.ALTER),
     refused=lambda message, code: DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code) for _ in message.filters]),
@@ -105,4 +103,4 @@ def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
-API = Api(DeleteAclsRequest, DeleteAclsResponse, SERVED, ACCESS, handle)
+API = Api(DeleteAclsRequest, DeleteAclsResponse, Versions(0, 3), ACCESS, handle)

@@ -18,8 +18,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-SERVED = Versions(0, 2)
-
 ACCESS = each(
     Operation.DELETE,
     ResourceType.GROUP,
@@ -50,4 +48,4 @@ def _delete(node: Node, group_id: str) -> Removal:
     return (yield from node.groups.remove(group))
 
 
-API = Api(DeleteGroupsRequest, DeleteGroupsResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(DeleteGroupsRequest, DeleteGroupsResponse, Versions(0, 2), ACCESS, by_groups(handle))

@@ -25,8 +25,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
-SERVED = Versions(0, 6)
-
 AT_ONCE = 256
 
 FIRST_STRICT = 5
@@ -151,4 +149,4 @@ def _response(name: str | None, topic_id: uuid.UUID, code: ErrorCode, reason: st
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=reason)
 
 
-API = Api(DeleteTopicsRequest, DeleteTopicsResponse, SERVED, ACCESS, handle)
+API = Api(DeleteTopicsRequest, DeleteTopicsResponse, Versions(0, 6), ACCESS, handle)

@@ -27,8 +27,6 @@ from tidelog.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 
-SERVED = Versions(0, 3)
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeAclsResponse))
 
 
@@ -67,4 +65,4 @@ def _filter(message: DescribeAclsRequest) -> AclFilter:
     )
 
 
-API = Api(DescribeAclsRequest, DescribeAclsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeAclsRequest, DescribeAclsResponse, Versions(0, 3), ACCESS, handle)

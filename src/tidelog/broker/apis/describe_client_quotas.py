@@ -27,8 +27,6 @@ from tidelog.wire.messages.describe_client_quotas import (
     ValueData,
 )
 
-SERVED = Versions(0, 1)
-
 ACCESS = whole(
     cluster(Operation.DESCRIBE_CONFIGS),
     refused=lambda message, code: DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None),
@@ -92,4 +90,4 @@ def _matches(entity: Entity, wanted: dict[str, ComponentData], *, strict: bool) 
     return all(name in parts and (one.match_type == ANY or parts[name] == one.match) for name, one in wanted.items())
 
 
-API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, SERVED, ACCESS, handle)
+API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, Versions(0, 1), ACCESS, handle)

@@ -15,8 +15,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
-SERVED = Versions(0, 2)
-
 ACCESS = within("DESCRIBE on CLUSTER for its authorized operations")
 
 BROKERS = 1
@@ -46,4 +44,4 @@ def handle(node: Node, message: DescribeClusterRequest, request: Request) -> Des
     )
 
 
-API = Api(DescribeClusterRequest, DescribeClusterResponse, SERVED, ACCESS, handle)
+API = Api(DescribeClusterRequest, DescribeClusterResponse, Versions(0, 2), ACCESS, handle)

@@ -34,8 +34,8 @@ from tidelog.broker.configs.config_entries import (
     ConfigEntry,
     meanings,
 )
+from tidelog.broker.handling.access import of_configs
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.config_access import of_configs
 from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.api_error import ApiError, api_error_of
@@ -55,8 +55,6 @@ from tidelog.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-SERVED = Versions(0, 4)
 
 ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, response=DescribeConfigsResponse, into="results")
 
@@ -201,4 +199,4 @@ def _refused(resource: DescribeConfigsResource, refusal: ApiError) -> DescribeCo
     )
 
 
-API = Api(DescribeConfigsRequest, DescribeConfigsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeConfigsRequest, DescribeConfigsResponse, Versions(0, 4), ACCESS, handle)

@@ -15,8 +15,6 @@ from tidelog.broker.requests.wide_requests import discarded
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
 
-SERVED = Versions(0, 3)
-
 ACCESS = within("nothing: delegation tokens are off for every client")
 
 
@@ -25,4 +23,4 @@ def handle(node: Node, message: DescribeDelegationTokenRequest, request: Request
     return DescribeDelegationTokenResponse(error_code=token_refusal(request))
 
 
-API = Api(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse, Versions(0, 3), ACCESS, handle)

@@ -26,8 +26,6 @@ from tidelog.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-SERVED = Versions(0, 5)
-
 ACCESS = each(
     Operation.DESCRIBE,
     ResourceType.GROUP,
@@ -101,4 +99,4 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
     )
 
 
-API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, ACCESS, by_groups(handle, waits=False))
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, Versions(0, 5), ACCESS, by_groups(handle, waits=False))

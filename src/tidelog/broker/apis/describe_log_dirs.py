@@ -11,7 +11,7 @@ import os
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation
@@ -25,18 +25,10 @@ from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-SERVED = Versions(0, 4)
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeLogDirsResponse))
 
 
-def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse | Outcome:
-    answer = node.slices.answer(request, _described(node, message))
-    assert isinstance(answer, DescribeLogDirsResponse | Outcome)
-    return answer
-
-
-def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
+def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> Work:
     logs = node.manager.logs
     if message.topics is None:
         yield None  # A small request can cause a lot of work, so it waits for its turn if many requests arrive together.
@@ -80,4 +72,4 @@ def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     )
 
 
-API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, Versions(0, 4), ACCESS, handle)

@@ -24,8 +24,6 @@ from tidelog.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-SERVED = Versions(0, 0)
-
 ACCESS = each(
     Operation.READ,
     ResourceType.TOPIC,
@@ -95,4 +93,4 @@ def _described(node: Node, topic: str, partition: int) -> Generator[None, None, 
     return PartitionResponse(partition, active_producers=(yield from slowly(described, 256)))
 
 
-API = Api(DescribeProducersRequest, DescribeProducersResponse, SERVED, ACCESS, handle)
+API = Api(DescribeProducersRequest, DescribeProducersResponse, Versions(0, 0), ACCESS, handle)

@@ -29,8 +29,6 @@ from tidelog.wire.messages.describe_quorum import (
 )
 from tidelog.wire.messages.describe_quorum import Node as QuorumNode
 
-SERVED = Versions(0, 2)
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeQuorumResponse))
 
 
@@ -67,4 +65,4 @@ def _node(node: Node) -> QuorumNode:
     return QuorumNode(node.node_id, [Listener(one.name, one.advertised_host, one.advertised_port) for one in node.listeners])
 
 
-API = Api(DescribeQuorumRequest, DescribeQuorumResponse, SERVED, ACCESS, handle)
+API = Api(DescribeQuorumRequest, DescribeQuorumResponse, Versions(0, 2), ACCESS, handle)

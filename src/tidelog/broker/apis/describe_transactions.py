@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.broker.handling.access import each
+from tidelog.broker.handling.access import each, may
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
@@ -17,8 +17,6 @@ from tidelog.wire.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-
-SERVED = Versions(0, 0)
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -59,11 +57,6 @@ def _describe(node: Node, transactional_id: str, request: Request) -> Transactio
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(partition)
-    permissions = node.permissions
-    if permissions is not None:
-        for topic in list(by_topic):
-            if not permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
-                del by_topic[topic]
     return TransactionState(
         ErrorCode.NONE,
         transactional_id,
@@ -72,8 +65,8 @@ def _describe(node: Node, transactional_id: str, request: Request) -> Transactio
         transaction.started_ms,
         transaction.producer_id,
         transaction.producer_epoch,
-        [TopicData(topic, partitions) for topic, partitions in by_topic.items()],
+        [TopicData(*one) for one in by_topic.items() if may(node, request, Operation.DESCRIBE, ResourceType.TOPIC, one[0])],
     )
 
 
-API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, Versions(0, 0), ACCESS, handle)

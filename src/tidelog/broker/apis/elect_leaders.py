@@ -30,8 +30,6 @@ from tidelog.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-SERVED = Versions(0, 2)
-
 ACCESS = whole(
     cluster(Operation.ALTER),
     refused=lambda message, code: ElectLeadersResponse(
@@ -89,4 +87,4 @@ def _results(node: Node, message: ElectLeadersRequest, topic: str, partitions: l
         yield PartitionResult(partition, code, _WHY[code])
 
 
-API = Api(ElectLeadersRequest, ElectLeadersResponse, SERVED, ACCESS, handle)
+API = Api(ElectLeadersRequest, ElectLeadersResponse, Versions(0, 2), ACCESS, handle)

@@ -19,8 +19,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-SERVED = Versions(0, 5)
-
 ACCESS = whole(Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"), refused=at_top(EndTxnResponse))
 
 _FIRST_TOLD_OF_FENCING = 2
@@ -43,4 +41,4 @@ def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnRespon
     return EndTxnResponse(error_code=code)
 
 
-API = Api(EndTxnRequest, EndTxnResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(EndTxnRequest, EndTxnResponse, Versions(0, 5), ACCESS, by_transactions(handle))

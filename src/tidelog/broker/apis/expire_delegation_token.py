@@ -13,8 +13,6 @@ from tidelog.broker.requests.request import Request
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 
-SERVED = Versions(0, 2)
-
 ACCESS = within("nothing: delegation tokens are off for every client")
 
 
@@ -22,4 +20,4 @@ def handle(node: Node, message: ExpireDelegationTokenRequest, request: Request) 
     return ExpireDelegationTokenResponse(error_code=token_refusal(request), expiry_timestamp_ms=-1)
 
 
-API = Api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, Versions(0, 2), ACCESS, handle)

@@ -21,8 +21,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-SERVED = Versions(0, 6)
-
 GROUP = 0
 TRANSACTION = 1
 SHARE = 2
@@ -98,4 +96,4 @@ def _coordinator(node: Node, request: Request, log: StateLog | None, key: str, c
     return Coordinator(key, broker.node_id, broker.host, broker.port, code, reason)
 
 
-API = Api(FindCoordinatorRequest, FindCoordinatorResponse, SERVED, ACCESS, handle)
+API = Api(FindCoordinatorRequest, FindCoordinatorResponse, Versions(0, 6), ACCESS, handle)

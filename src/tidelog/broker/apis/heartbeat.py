@@ -19,8 +19,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-SERVED = Versions(0, 4)
-
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(HeartbeatResponse))
 
 
@@ -52,7 +50,7 @@ def _code(node: Node, group_id: str, generation_id: int, member_id: str, group_i
 API = Api(
     HeartbeatRequest,
     HeartbeatResponse,
-    SERVED,
+    Versions(0, 4),
     ACCESS,
     by_groups(handle, waits=False),
     usual_by_groups(answer_usual, waits=False),

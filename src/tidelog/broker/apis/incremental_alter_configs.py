@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tidelog.broker.configs.config_changes import Change, Resource
 from tidelog.broker.configs.config_forwarding import altered
+from tidelog.broker.handling.access import of_configs
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.config_access import of_configs
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -20,8 +20,6 @@ from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-SERVED = Versions(0, 1)
 
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=IncrementalAlterConfigsResponse, into="responses"
@@ -39,4 +37,4 @@ def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request
     return Outcome.CLOSE if answers is None else IncrementalAlterConfigsResponse(responses=answers)
 
 
-API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, SERVED, ACCESS, handle)
+API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, Versions(0, 1), ACCESS, handle)

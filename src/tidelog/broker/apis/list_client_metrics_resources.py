@@ -13,8 +13,6 @@ from tidelog.wire.messages.list_client_metrics_resources import (
     ListClientMetricsResourcesResponse,
 )
 
-SERVED = Versions(0, 0)
-
 ACCESS = whole(cluster(Operation.DESCRIBE_CONFIGS), refused=at_top(ListClientMetricsResourcesResponse))
 
 
@@ -22,4 +20,4 @@ def handle(node: Node, message: ListClientMetricsResourcesRequest, request: Requ
     return ListClientMetricsResourcesResponse()
 
 
-API = Api(ListClientMetricsResourcesRequest, ListClientMetricsResourcesResponse, SERVED, ACCESS, handle)
+API = Api(ListClientMetricsResourcesRequest, ListClientMetricsResourcesResponse, Versions(0, 0), ACCESS, handle)

@@ -7,7 +7,7 @@ returned with COORDINATOR_LOAD_IN_PROGRESS.
 from __future__ import annotations
 
 from tidelog.broker.coordinators.groups.group import Group
-from tidelog.broker.handling.access import within
+from tidelog.broker.handling.access import may, within
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
@@ -20,15 +20,11 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-SERVED = Versions(0, 5)
-
 ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups without it are left out")
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
-    permissions = node.permissions
-    if permissions is not None and permissions.may_cluster(request, Operation.DESCRIBE, log_denied=False):
-        permissions = None
+    sees_all = may(node, request, Operation.DESCRIBE, ResourceType.CLUSTER, log_denied=False)
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
     listed: list[ListedGroup] = []
@@ -36,10 +32,7 @@ def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
         if (
             (not states or group.state_name.lower() in states)
             and (not types or _kind(group) in types)
-            and (
-                permissions is None
-                or permissions.may(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False)
-            )
+            and (sees_all or may(node, request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False))
         ):
             protocol_type = group.protocol_type if group.consumer is None else PROTOCOL_TYPE
             listed.append(ListedGroup(group.group_id, protocol_type or "", group.state_name, _kind(group)))
@@ -54,4 +47,4 @@ def _kind(group: Group) -> str:
     return CLASSIC if group.consumer is None else CONSUMER
 
 
-API = Api(ListGroupsRequest, ListGroupsResponse, SERVED, ACCESS, handle)
+API = Api(ListGroupsRequest, ListGroupsResponse, Versions(0, 5), ACCESS, handle)

@@ -61,8 +61,6 @@ from tidelog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-SERVED = Versions(0, 11)
-
 ACCESS = each(
     Operation.DESCRIBE,
     ResourceType.TOPIC,
@@ -274,4 +272,4 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     return [0, answered]
 
 
-API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, ACCESS, handle, answer_usual)
+API = Api(ListOffsetsRequest, ListOffsetsResponse, Versions(0, 11), ACCESS, handle, answer_usual)

@@ -15,8 +15,6 @@ from tidelog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-SERVED = Versions(0, 0)
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassignmentsResponse))
 
 
@@ -25,4 +23,4 @@ def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Requ
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
-API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, SERVED, ACCESS, handle)
+API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, Versions(0, 0), ACCESS, handle)

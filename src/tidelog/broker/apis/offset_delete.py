@@ -37,8 +37,6 @@ from tidelog.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-SERVED = Versions(0, 0)
-
 ACCESS = first(
     whole(
         Right(Operation.DELETE, ResourceType.GROUP, "group_id"),
@@ -114,4 +112,4 @@ def _delete(
     return ErrorCode.NONE
 
 
-API = Api(OffsetDeleteRequest, OffsetDeleteResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(OffsetDeleteRequest, OffsetDeleteResponse, Versions(0, 0), ACCESS, by_groups(handle))

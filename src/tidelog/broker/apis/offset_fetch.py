@@ -39,8 +39,6 @@ from tidelog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-SERVED = Versions(0, 9)
-
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
 OFFSET_BYTES: Final = 100
@@ -255,4 +253,4 @@ def _found(
     return (yield from slowly(answers, 64))
 
 
-API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, ACCESS, by_groups(handle), usual_by_groups(answer_usual))
+API = Api(OffsetFetchRequest, OffsetFetchResponse, Versions(0, 9), ACCESS, by_groups(handle), usual_by_groups(answer_usual))

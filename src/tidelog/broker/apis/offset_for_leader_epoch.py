@@ -23,8 +23,6 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-SERVED = Versions(0, 4)
-
 ACCESS = unless_cluster(
     Operation.CLUSTER_ACTION,
     each(
@@ -63,4 +61,4 @@ def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> E
     return answer
 
 
-API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, SERVED, ACCESS, handle)
+API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, Versions(0, 4), ACCESS, handle)

@@ -15,8 +15,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
-SERVED = Versions(0, 0)
-
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(RemoveRaftVoterResponse))
 
 
@@ -29,4 +27,4 @@ def handle(node: Node, message: RemoveRaftVoterRequest, request: Request) -> Rem
     return RemoveRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=reason)
 
 
-API = Api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, SERVED, ACCESS, handle)
+API = Api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, Versions(0, 0), ACCESS, handle)

@@ -13,8 +13,6 @@ from tidelog.broker.requests.request import Request
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
-SERVED = Versions(0, 2)
-
 ACCESS = within("nothing: delegation tokens are off for every client")
 
 
@@ -22,4 +20,4 @@ def handle(node: Node, message: RenewDelegationTokenRequest, request: Request) -
     return RenewDelegationTokenResponse(error_code=token_refusal(request), expiry_timestamp_ms=-1)
 
 
-API = Api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, Versions(0, 2), ACCESS, handle)

@@ -13,8 +13,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-SERVED = Versions(0, 2)
-
 ACCESS = NOTHING
 
 
@@ -23,4 +21,4 @@ def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> Sa
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
 
 
-API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, SERVED, ACCESS, handle)
+API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, Versions(0, 2), ACCESS, handle)

@@ -13,8 +13,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-SERVED = Versions(0, 1)
-
 ACCESS = NOTHING
 
 
@@ -22,4 +20,4 @@ def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslH
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = Api(SaslHandshakeRequest, SaslHandshakeResponse, SERVED, ACCESS, handle)
+API = Api(SaslHandshakeRequest, SaslHandshakeResponse, Versions(0, 1), ACCESS, handle)

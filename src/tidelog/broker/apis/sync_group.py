@@ -8,9 +8,8 @@ then rejoin.
 from __future__ import annotations
 
 from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
-from tidelog.broker.coordinators.groups.group import SyncResult
+from tidelog.broker.coordinators.groups.group import Syncing, SyncResult
 from tidelog.broker.coordinators.groups.joining import sync
-from tidelog.broker.coordinators.groups.member_requests import Syncing
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
@@ -22,8 +21,6 @@ from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-SERVED = Versions(0, 5)
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(SyncGroupResponse))
 
@@ -86,4 +83,4 @@ def _response(result: SyncResult) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, SyncGroupResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(SyncGroupRequest, SyncGroupResponse, Versions(0, 5), ACCESS, by_groups(handle))

@@ -39,8 +39,6 @@ from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-SERVED = Versions(0, 5)
-
 
 def _refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
@@ -105,4 +103,4 @@ def _reported(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, Versions(0, 5), ACCESS, by_groups(handle))

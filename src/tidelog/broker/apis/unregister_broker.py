@@ -13,8 +13,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-SERVED = Versions(0, 0)
-
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UnregisterBrokerResponse))
 
 
@@ -26,4 +24,4 @@ def handle(node: Node, message: UnregisterBrokerRequest, request: Request) -> Un
     )
 
 
-API = Api(UnregisterBrokerRequest, UnregisterBrokerResponse, SERVED, ACCESS, handle)
+API = Api(UnregisterBrokerRequest, UnregisterBrokerResponse, Versions(0, 0), ACCESS, handle)

@@ -29,8 +29,6 @@ from tidelog.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-SERVED = Versions(0, 1)
-
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UpdateFeaturesResponse))
 
 UPGRADE: Final = 1
@@ -68,4 +66,4 @@ def _why_not(node: Node, update: FeatureUpdateKey) -> str | None:
     return f"The level of a standalone broker is fixed at {level}."
 
 
-API = Api(UpdateFeaturesRequest, UpdateFeaturesResponse, SERVED, ACCESS, handle)
+API = Api(UpdateFeaturesRequest, UpdateFeaturesResponse, Versions(0, 1), ACCESS, handle)

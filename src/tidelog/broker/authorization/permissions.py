@@ -7,8 +7,6 @@ operations at DEBUG. Checks that only filter a response or list operations are n
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Mapping
 from typing import Final
 
 from tidelog.broker.loop.rate_limited_log import one_line
@@ -52,10 +50,7 @@ class Permissions:
     # --- the entries
 
     def take_over(self, image: MetadataImage) -> None:
-        self._take(image.acls)
-
-    def _take(self, acls: Mapping[uuid.UUID, AccessControlEntryRecord]) -> None:
-        known = self.authorizer.acls
+        known, acls = self.authorizer.acls, image.acls
         for gone in known.keys() - acls.keys():
             self.authorizer.remove(gone)
         for added in acls.keys() - known.keys():

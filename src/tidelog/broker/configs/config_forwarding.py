@@ -16,7 +16,6 @@ All brokers get the changes with the metadata, and then apply them.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
@@ -43,7 +42,7 @@ from tidelog.broker.peers.forwarding import TIMEOUT_S, WHY, Forwarding, code_of
 from tidelog.broker.peers.metadata_plane import ConfigWriter
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Until, awaited, slowly
+from tidelog.broker.requests.slices import Elsewhere, Until, awaited, counted, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.errors import BrokerUnreachableError, TidelogError, UnsupportedVersionError
 from tidelog.wire.error_codes import ErrorCode
@@ -84,11 +83,7 @@ def change_all_forwarded(
 
     Raises UnsupportedVersionError if the active controller does not support the request's version.
     """
-    times: Counter[tuple[int, str]] = Counter()
-    for number, resource in enumerate(resources):
-        times[resource.resource_type, resource.name] += 1
-        if number % 256 == 255:
-            yield None
+    times = yield from counted((resource.resource_type, resource.name) for resource in resources)
     outcomes: list[Changed | None] = []
     left = []
     deadline = asyncio.get_running_loop().time() + TIMEOUT_S

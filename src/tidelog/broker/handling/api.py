@@ -2,10 +2,9 @@
 
 Each module of `apis/` defines one API, as `API`::
 
-    SERVED = Versions(0, 11)
     ACCESS = each(Operation.WRITE, ResourceType.TOPIC, …)
     ...
-    API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
+    API = Api(ProduceRequest, ProduceResponse, Versions(0, 11), ACCESS, handle)
 
 `ACCESS` is the access check before the handler runs (`handling.access`); it is `NOTHING` only for APIs that clients use
 before they authenticate.

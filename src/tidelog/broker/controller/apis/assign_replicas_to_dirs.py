@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
-from tidelog.broker.controller.rights import BROKERS, of_brokers
+from tidelog.broker.controller.registrations import BROKERS, of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -26,8 +26,6 @@ from tidelog.wire.messages.assign_replicas_to_dirs import (
     PartitionDataResult,
     TopicDataResult,
 )
-
-SERVED = Versions(0, 0)
 
 
 def handle(node: Node, message: AssignReplicasToDirsRequest, request: Request) -> Work:
@@ -83,4 +81,6 @@ def _code(image: MetadataImage, topic_id: uuid.UUID, index: int, broker_id: int)
     return ErrorCode.NONE if partition.replicas == [broker_id] else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-API = Api(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse, SERVED, of_brokers(AssignReplicasToDirsResponse), handle)
+API = Api(
+    AssignReplicasToDirsRequest, AssignReplicasToDirsResponse, Versions(0, 0), of_brokers(AssignReplicasToDirsResponse), handle
+)

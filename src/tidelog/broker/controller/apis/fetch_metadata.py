@@ -12,7 +12,7 @@ from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
 from tidelog.broker.controller.metadata_reads import MetadataRead
-from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -24,8 +24,6 @@ from tidelog.wire.messages.fetch_snapshot import (
     SnapshotId,
     TopicSnapshotResult,
 )
-
-SERVED = Versions(0, 1)
 
 MOST_BYTES = 1 << 20
 """The most bytes of a snapshot in one response."""
@@ -67,4 +65,4 @@ def _piece(folder: Path, wanted: SnapshotId, position: int, most: int) -> _Piece
     return None
 
 
-API = Api(FetchSnapshotRequest, FetchSnapshotResponse, SERVED, of_brokers(FetchSnapshotResponse), handle)
+API = Api(FetchSnapshotRequest, FetchSnapshotResponse, Versions(0, 1), of_brokers(FetchSnapshotResponse), handle)
