@@ -43,13 +43,11 @@ _RECOVERED = 0
 
 
 class IsrChanges:
-    """Sends ISR proposals. `answered` is called with each partition that got a result, and with whether the partition's high
-    watermark moved.
-    """
+    """Sends ISR proposals. `advanced` is called with each partition whose high watermark has moved because of a result."""
 
-    def __init__(self, plane: MetadataPlane, answered: Callable[[Partition, bool], None]) -> None:
+    def __init__(self, plane: MetadataPlane, advanced: Callable[[Partition], object]) -> None:
         self._plane = plane
-        self._answered = answered
+        self._advanced = advanced
         self._unsent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -145,4 +143,5 @@ class IsrChanges:
                 code_name(result.error_code),
                 level=logging.INFO,
             )
-        self._answered(partition, partition.isr_answered(change, answer, monotonic()))
+        if partition.isr_answered(change, answer, monotonic()):
+            self._advanced(partition)

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
-from tidelog.broker.cluster.kraft.channels import Channels
-from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
+from tidelog.broker.cluster.kraft.controller_channel import Channels, ControllerChannel
 from tidelog.broker.cluster.kraft.directory_assignments import DirectoryAssignments
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
@@ -78,15 +78,21 @@ class KraftPlane:
         request_s = config.controller_quorum_request_timeout_ms / 1000
         self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
         access = Access(config.controller_access)
-        self._raft = Channels(f"raft-client-{self.node_id}", request_s, (min(request_s, connect_s), longest_s), access)
+        timeouts_s = min(request_s, connect_s), longest_s
+        raft_id = f"raft-client-{self.node_id}"
+        self._raft = Channels(
+            partial(Channel, client_id=raft_id, timeout_s=request_s, connect_timeouts_s=timeouts_s, access=access)
+        )
+        connect = partial(
+            Channel,
+            client_id=str(self.node_id),
+            timeout_s=config.controller_socket_timeout_ms / 1000,
+            connect_timeouts_s=config.connect_timeouts_s,
+            access=access,
+        )
         # Controllers answer a connection in order. Clients' requests may take long, so heartbeats have their own connection.
         self._controller, self._forwards = (
-            ControllerChannel(
-                self._quorum,
-                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, config.connect_timeouts_s, access),
-                config.request_timeout_ms / 1000,
-            )
-            for _ in range(2)
+            ControllerChannel(self._quorum, Channels(connect), config.request_timeout_ms / 1000) for _ in range(2)
         )
         self._loader = MetadataLoader(self.image, self._published)
         self._fetcher = MetadataFetcher(
@@ -229,10 +235,6 @@ class KraftPlane:
     ) -> bytes:
         response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))
-
-    async def controller(self, timeout_s: float | None = None) -> Channel:
-        """Return a connected channel to the active controller, with its API versions. Raises what `call` raises."""
-        return await self._controller.connected(timeout_s)
 
     async def producer_ids(self) -> range:
         answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
