@@ -176,12 +176,8 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 def unsupported_version() -> ApiVersionsResponse:
     """Return the response to a request in an unsupported version. It must be sent in version 0."""
     return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, API.served)]
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(ApiVersionsRequest.API_KEY, *API.served)]
     )
-
-
-def _versions(key: int, served: Versions) -> ApiVersion:
-    return ApiVersion(key, served.first, served.last)
 
 
 API = Api(ApiVersionsRequest, ApiVersionsResponse, Versions(0, 4), ACCESS, handle)

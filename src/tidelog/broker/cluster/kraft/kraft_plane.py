@@ -8,7 +8,6 @@ for another.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -41,8 +40,6 @@ from tidelog.wire.fields import Bytes, Message
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 from tidelog.wire.messages.broker_registration import Listener as RegisteredListener
-
-logger = logging.getLogger("tidelog.broker")
 
 Publish = Callable[[MetadataDelta], Awaitable[None]]
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from typing import TypeVar
 
 from tidelog.broker.cluster.zookeeper.cluster_state import (
     AT_ONCE,
@@ -49,8 +48,6 @@ from tidelog.wire.messages.leader_and_isr import (
 )
 from tidelog.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-
-T = TypeVar("T")
 
 logger = logging.getLogger("tidelog.broker")
 
