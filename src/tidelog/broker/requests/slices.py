@@ -262,9 +262,7 @@ class Slices:
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Schedule `call`. A round runs as many calls as fit into a slice, because a group change may send a thousand
-        responses.
-        """
+        """Schedule `call`. A round runs as many calls as fit into a slice: a group change may send a thousand responses."""
         self._calls.append(call)
         if len(self._calls) == 1:
             self._timers.call_later(0, self._call_some)
@@ -436,9 +434,7 @@ async def in_slices(work: Generator[Until | None, Any, T]) -> T:
 
 
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
-    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete when `do` is
-    called.
-    """
+    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete by then."""
     step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
 
 
