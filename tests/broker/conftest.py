@@ -21,8 +21,10 @@ from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
 from tidelog.broker.net import answer_rounds
 from tidelog.broker.node import Node
-from tidelog.broker.serving_broker import ServingBroker, serve
+from tidelog.broker.serving_broker import running
+from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.clock import Clock, SystemClock
+from tidelog.storage.log_manager import LogManager
 
 T = TypeVar("T")
 
@@ -74,12 +76,15 @@ class RunningBroker:
 
     async def _serve(self) -> None:
         """Serve until `_stop` is set."""
-
-        def tell(running: ServingBroker) -> None:
-            self.running = running
-            self.is_started.set()
-
-        self.is_clean = await serve(self.data_dir, self.properties, self.clock, stop=self._stop, started=tell, apis=self.apis)
+        properties = sort_properties(self.properties, topic_names=True)
+        manager = LogManager(self.data_dir, self.clock, properties=properties.manager)
+        manager.startup()
+        try:
+            async with running(manager, properties.config, self.clock, apis=self.apis) as self.running:
+                self.is_started.set()
+                await self._stop.wait()
+        finally:
+            self.is_clean = manager.shutdown()
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None

@@ -109,7 +109,6 @@ class BrokerThread:
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread has ended."""
         return self._ended is not None
 
     def call(self, work: Callable[[ServingBroker], T]) -> T:

@@ -6,16 +6,20 @@ thread.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
 from tidelog.broker.loop.delays import Delays
 from tidelog.broker.loop.metrics import Metrics
 from tidelog.broker.loop.timers import Blocking, Timers
 from tidelog.broker.partitions.flushes import Flushes
 from tidelog.broker.peers.broker_channels import BrokerChannels
+from tidelog.broker.peers.channel import Channel
 from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.requests.slices import Slices
 from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.broker.settings.dynamic_settings import DynamicSettings
 from tidelog.clock import Clock
 from tidelog.security.access import Access
@@ -66,12 +70,12 @@ class Core:
 
 
 def _peers(plane: MetadataPlane, config: BrokerConfig) -> BrokerChannels:
-    cluster = config.cluster
-    if cluster is None:
-        return BrokerChannels(plane)
-    return BrokerChannels(
-        plane,
+    cluster = config.cluster or ClusterConfig(node_id=plane.node_id)
+    connect = partial(
+        Channel,
+        client_id=f"broker-{plane.node_id}-coordinator",
         timeout_s=cluster.request_timeout_ms / 1000,
         connect_timeouts_s=cluster.connect_timeouts_s,
         access=Access(cluster.inter_broker_access),
     )
+    return BrokerChannels(plane, connect)

@@ -21,29 +21,23 @@ from typing import Any
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api, Handler
 from tidelog.broker.node import Node
+from tidelog.broker.peers.forwarded_apis import FORWARDED
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.messages import (
-    add_offsets_to_txn,
-    alter_client_quotas,
-    alter_configs,
-    alter_user_scram_credentials,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    end_txn,
-    incremental_alter_configs,
-    init_producer_id,
-    offset_commit,
-    offset_delete,
-    produce,
-)
+from tidelog.wire.messages import alter_configs, delete_groups, delete_records, incremental_alter_configs, offset_commit, produce
+from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from tidelog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from tidelog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from tidelog.wire.messages.create_acls import CreateAclsRequest
+from tidelog.wire.messages.create_partitions import CreatePartitionsRequest
+from tidelog.wire.messages.create_topics import CreateTopicsRequest
+from tidelog.wire.messages.delete_acls import DeleteAclsRequest
+from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
+from tidelog.wire.messages.end_txn import EndTxnResponse
+from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.wire.messages.offset_delete import OffsetDeleteResponse
 
 WHY = "this broker is read-only"
 
@@ -77,36 +71,9 @@ def _produce(node: Node, message: produce.ProduceRequest, request: Request) -> M
     )
 
 
-def _init_producer_id(node: Node, message: init_producer_id.InitProducerIdRequest, request: Request) -> Message:
+def _init_producer_id(node: Node, message: InitProducerIdRequest, request: Request) -> Message:
     code = _CLUSTER if message.transactional_id is None else _TRANSACTION
-    return init_producer_id.InitProducerIdResponse(error_code=code, producer_epoch=-1)
-
-
-def _create_topics(node: Node, message: create_topics.CreateTopicsRequest, request: Request) -> Message:
-    return create_topics.CreateTopicsResponse(
-        topics=[
-            create_topics.CreatableTopicResult(name=one.name, error_code=_CLUSTER, error_message=WHY) for one in message.topics
-        ]
-    )
-
-
-def _delete_topics(node: Node, message: delete_topics.DeleteTopicsRequest, request: Request) -> Message:
-    refused = [(one.name, one.topic_id) for one in message.topics] or [(name, NO_TOPIC_ID) for name in message.topic_names]
-    return delete_topics.DeleteTopicsResponse(
-        responses=[
-            delete_topics.DeletableTopicResult(name=name, topic_id=topic_id, error_code=_TOPIC, error_message=WHY)
-            for name, topic_id in refused
-        ]
-    )
-
-
-def _create_partitions(node: Node, message: create_partitions.CreatePartitionsRequest, request: Request) -> Message:
-    return create_partitions.CreatePartitionsResponse(
-        results=[
-            create_partitions.CreatePartitionsTopicResult(name=one.name, error_code=_TOPIC, error_message=WHY)
-            for one in message.topics
-        ]
-    )
+    return InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
 
 def _delete_records(node: Node, message: delete_records.DeleteRecordsRequest, request: Request) -> Message:
@@ -161,10 +128,6 @@ def _offset_commit(node: Node, message: offset_commit.OffsetCommitRequest, reque
     )
 
 
-def _offset_delete(node: Node, message: offset_delete.OffsetDeleteRequest, request: Request) -> Message:
-    return offset_delete.OffsetDeleteResponse(error_code=_GROUP)
-
-
 def _delete_groups(node: Node, message: delete_groups.DeleteGroupsRequest, request: Request) -> Message:
     return delete_groups.DeleteGroupsResponse(
         results=[
@@ -174,56 +137,35 @@ def _delete_groups(node: Node, message: delete_groups.DeleteGroupsRequest, reque
     )
 
 
-def _add_offsets_to_txn(node: Node, message: Message, request: Request) -> Message:
-    return add_offsets_to_txn.AddOffsetsToTxnResponse(error_code=_TRANSACTION)
+def _refusing(request: type[Message], code: ErrorCode) -> Handler:
+    """Return a handler that refuses requests as a cluster member does if no controller answers, but with this code."""
+    refuse = FORWARDED[request.API_KEY].refuse
+    assert refuse is not None
+    return lambda node, message, request: refuse(message, code, WHY)
 
 
-def _end_txn(node: Node, message: Message, request: Request) -> Message:
-    return end_txn.EndTxnResponse(error_code=_TRANSACTION)
-
-
-def _alter_client_quotas(node: Node, message: alter_client_quotas.AlterClientQuotasRequest, request: Request) -> Message:
-    return alter_client_quotas.AlterClientQuotasResponse(
-        entries=[alter_client_quotas.EntryResult(_CLUSTER, WHY, one.entity) for one in message.entries]
-    )
-
-
-def _alter_user_scram_credentials(
-    node: Node, message: alter_user_scram_credentials.AlterUserScramCredentialsRequest, request: Request
-) -> Message:
-    users = dict.fromkeys([one.name for one in message.deletions] + [one.name for one in message.upsertions])
-    return alter_user_scram_credentials.AlterUserScramCredentialsResponse(
-        results=[alter_user_scram_credentials.AlterUserScramCredentialsResult(user, _CLUSTER, WHY) for user in users]
-    )
-
-
-def _create_acls(node: Node, message: create_acls.CreateAclsRequest, request: Request) -> Message:
-    return create_acls.CreateAclsResponse(results=[create_acls.AclCreationResult(_CLUSTER, WHY) for _ in message.creations])
-
-
-def _delete_acls(node: Node, message: delete_acls.DeleteAclsRequest, request: Request) -> Message:
-    results = [delete_acls.DeleteAclsFilterResult(_CLUSTER, WHY) for _ in message.filters]
-    return delete_acls.DeleteAclsResponse(filter_results=results)
+def _at_top(response: type[Any], code: ErrorCode) -> Handler:
+    return lambda node, message, request: response(error_code=code)
 
 
 _REFUSED: dict[str, Handler] = {
-    "AlterClientQuotas": _alter_client_quotas,
-    "AlterUserScramCredentials": _alter_user_scram_credentials,
+    "AlterClientQuotas": _refusing(AlterClientQuotasRequest, _CLUSTER),
+    "AlterUserScramCredentials": _refusing(AlterUserScramCredentialsRequest, _CLUSTER),
     "Produce": _produce,
     "InitProducerId": _init_producer_id,
-    "CreateTopics": _create_topics,
-    "DeleteTopics": _delete_topics,
-    "CreatePartitions": _create_partitions,
+    "CreateTopics": _refusing(CreateTopicsRequest, _CLUSTER),
+    "DeleteTopics": _refusing(DeleteTopicsRequest, _TOPIC),
+    "CreatePartitions": _refusing(CreatePartitionsRequest, _TOPIC),
     "DeleteRecords": _delete_records,
     "AlterConfigs": _alter_configs,
     "IncrementalAlterConfigs": _incremental_alter_configs,
     "OffsetCommit": _offset_commit,
-    "OffsetDelete": _offset_delete,
+    "OffsetDelete": _at_top(OffsetDeleteResponse, _GROUP),
     "DeleteGroups": _delete_groups,
-    "AddOffsetsToTxn": _add_offsets_to_txn,
-    "EndTxn": _end_txn,
-    "CreateAcls": _create_acls,
-    "DeleteAcls": _delete_acls,
+    "AddOffsetsToTxn": _at_top(AddOffsetsToTxnResponse, _TRANSACTION),
+    "EndTxn": _at_top(EndTxnResponse, _TRANSACTION),
+    "CreateAcls": _refusing(CreateAclsRequest, _CLUSTER),
+    "DeleteAcls": _refusing(DeleteAclsRequest, _CLUSTER),
 }
 
 _NOT_SERVED = {"AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"}

@@ -5,16 +5,15 @@
 | start | properties are checked, the folder is loaded (and recovered after a crash), the listeners open |
 | end | the listeners close, pending requests are answered, logs are flushed and closed, the clean-shutdown file is written |
 
-`serve` runs in the caller's event loop: that of `tidelog serve` or `broker_thread`.
+`running` uses the caller's event loop: that of `tidelog serve` or `broker_thread`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from tidelog.broker.dispatch.dispatcher import APIS
@@ -26,9 +25,7 @@ from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.server.bound_sockets import BoundSockets
 from tidelog.broker.server.broker_server import BrokerServer
 from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.broker.settings.server_properties import ServerProperties, sort_properties
 from tidelog.clock import Clock
-from tidelog.config import PropertyValue
 from tidelog.reader.missing.hole_search import HoleSearch
 from tidelog.storage.log_manager import LogManager
 
@@ -64,7 +61,6 @@ class ServingBroker:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """The listeners, with their actual ports."""
         return self.server.listeners
 
     def tick(self) -> int:
@@ -151,28 +147,3 @@ async def running(
         if node.peers is not None:
             node.peers.close()
         manager.scheduler.elsewhere = None
-
-
-async def serve(
-    data_dir: str | Path,
-    properties: Mapping[str, PropertyValue] | ServerProperties,
-    clock: Clock,
-    *,
-    stop: asyncio.Event,
-    started: Callable[[ServingBroker], None],
-    apis: Iterable[Api] = APIS,
-) -> bool:
-    """Serve `data_dir` until `stop` is set; return whether the shutdown was clean. `started` is called once clients are served.
-
-    Raises InvalidArgumentError for an invalid property or address, and what `LogManager.startup` raises.
-    """
-    sorted_ones = properties if isinstance(properties, ServerProperties) else sort_properties(properties, topic_names=True)
-    manager = LogManager(data_dir, clock, properties=sorted_ones.manager)
-    manager.startup()
-    try:
-        async with running(manager, sorted_ones.config, clock, apis=apis) as broker:
-            started(broker)
-            await stop.wait()
-    finally:
-        is_clean = manager.shutdown()
-    return is_clean

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from functools import partial
 
 import pytest
 
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.zookeeper.controller_link import ControllerLink
+from tidelog.broker.peers.channel import Channel
 from tidelog.errors import UnsupportedVersionError
 from tidelog.wire.headers import response_chunks
 from tidelog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -43,7 +45,7 @@ def asked_of(newest: int | None, at_most: int) -> list[int]:
     async def ask() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        link = ControllerLink(lambda: (host, port), "test", PATIENCE_S)
+        link = ControllerLink(lambda: (host, port), partial(Channel, client_id="test", timeout_s=PATIENCE_S), PATIENCE_S)
         try:
             await link.call(AlterPartitionRequest(1, 2), at_most=at_most)
         finally:

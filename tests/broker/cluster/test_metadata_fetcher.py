@@ -8,6 +8,7 @@ import errno
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import pytest
 from tests.broker.cluster.fake_controller import CLUSTER_ID, FakeController, FakeQuorum
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.kraft import metadata_fetcher
-from tidelog.broker.cluster.kraft.channels import Channels
+from tidelog.broker.cluster.kraft.controller_channel import Channels
 from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
+from tidelog.broker.peers.channel import Channel
 from tidelog.errors import CorruptDataError, InvalidArgumentError, InvalidRecordError, UnsupportedVersionError
 from tidelog.metadata import records as r
 from tidelog.metadata.batches import build_batch, build_snapshot
@@ -35,6 +37,8 @@ from tidelog.wire.messages import fetch_snapshot as s
 
 TOPIC = uuid.UUID(int=77)
 
+connect = partial(Channel, client_id="test", timeout_s=1.0, connect_timeouts_s=(1.0, 1.0))
+
 
 class Follower:
     """A fetcher on its own, with what it published."""
@@ -45,7 +49,7 @@ class Follower:
         self.deltas: list[str] = []
         self.may_publish = asyncio.Event()
         self.may_publish.set()
-        self.channels = Channels("test", 1.0, (1.0, 1.0))
+        self.channels = Channels(connect)
         self.fetcher = MetadataFetcher(
             quorum,
             self.channels,
@@ -504,7 +508,7 @@ def test_the_next_start_goes_on_from_the_copy(tmp_path: Path) -> None:
         assert log.image.topics["topic-0"].partitions[0].leader_epoch == 0
 
         await controller.start()
-        channels = Channels("test", 1.0, (1.0, 1.0))
+        channels = Channels(connect)
         image = MetadataImage()
         deltas: list[MetadataDelta] = []
 

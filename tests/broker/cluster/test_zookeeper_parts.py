@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker.cluster.zookeeper_requests import broker, led, metadata, partition, topic
 from tidelog.broker.cluster.zookeeper.cluster_state import led_states, take_led, take_metadata
-from tidelog.broker.cluster.zookeeper.registration import broker_znode
+from tidelog.broker.cluster.zookeeper.znode_values import broker_znode
 from tidelog.broker.requests.listeners import Listener, loopback
 from tidelog.broker.settings.protocol_version import (
     FETCH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from tidelog.broker.controller.observers import SESSION_MS, Observers
+from tidelog.broker.controller.metadata_reads import SESSION_MS, Observers
 
 DIRECTORY = uuid.UUID(int=1000)
 

@@ -24,9 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.broker.groups.members import NO_TOPICS
 from tests.broker.groups.test_offset_model import AtOnce
 from tests.examples import examples
-from tidelog.broker.coordinators.groups.group import Group, GroupState, JoinResult, SyncResult
+from tidelog.broker.coordinators.groups.group import Group, GroupState, Joining, JoinResult, Leaving, Syncing, SyncResult
 from tidelog.broker.coordinators.groups.joining import heartbeat, join, leave, sync
-from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
 from tidelog.broker.node import Node
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock

@@ -41,12 +41,12 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 def check_others_are_answered(coordinator: Coordinator, group_ids: list[str], transactional_ids: list[str]) -> None:
     with coordinator.broker.client() as client:
-        for version in range(describe_groups.SERVED.first, describe_groups.SERVED.last + 1):
+        for version in range(describe_groups.API.served.first, describe_groups.API.served.last + 1):
             described = client.ask(DescribeGroupsRequest(groups=group_ids), version).groups
             assert [one.error_code for one in described] == [0] * len(group_ids)
-        for version in range(list_groups.SERVED.first, list_groups.SERVED.last + 1):
+        for version in range(list_groups.API.served.first, list_groups.API.served.last + 1):
             assert {one.group_id for one in client.ask(ListGroupsRequest(), version).groups} == set(group_ids)
-        for version in range(list_transactions.SERVED.first, list_transactions.SERVED.last + 1):
+        for version in range(list_transactions.API.served.first, list_transactions.API.served.last + 1):
             listed = client.ask(ListTransactionsRequest(), version).transaction_states
             assert {one.transactional_id for one in listed} == set(transactional_ids)
         states = client.ask(DescribeTransactionsRequest(transactional_ids), 0).transaction_states

@@ -274,8 +274,8 @@ class Member:
         self.server = BrokerServer(self.node, APIS)
         await self.server.start()
         self.port = self.server.listeners[0].port
-        replicas, fetchers = self.node.replicas, self.node.fetchers
-        assert replicas is not None and fetchers is not None
+        replicas = self.node.replicas
+        assert replicas is not None
         self.node.groups.start()
         self.node.transactions.start()
         everything = MetadataDelta(self.plane.image)
@@ -283,7 +283,6 @@ class Member:
             everything.partitions[topic.topic_id] = set(topic.partitions)
         await self._published(everything)
         self.plane.start(self._published)
-        fetchers.start()
         replicas.start()
         self.controller.register(self.plane, self.port, self.node.config.broker_rack)
         return self
@@ -294,9 +293,8 @@ class Member:
         await self.node.replicas.published(delta)
 
     async def stop(self, *, is_clean: bool = True) -> None:
-        assert self.node.replicas is not None and self.node.fetchers is not None
+        assert self.node.replicas is not None
         self.plane.stop()
-        await self.node.fetchers.stop()
         await self.node.replicas.stop()
         for connection in tuple(self.server.connections.values()):
             connection.close()

@@ -51,7 +51,7 @@ def test_an_older_controller(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
 
     async def proposed() -> None:
         done = asyncio.Event()
-        changes = IsrChanges(plane, lambda partition, moved: done.set())
+        changes = IsrChanges(plane, lambda partition: done.set())
         changes.propose(partition, change, TOPIC_ID)
         await done.wait()
         await changes.stop()

@@ -6,22 +6,15 @@ TxnOffsetCommit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.add_offsets_to_txn` lists the changes of each version."""
 
 ACCESS = whole(
     Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
@@ -33,7 +26,6 @@ _FIRST_TOLD_OF_FENCING = 2
 
 
 def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> AddOffsetsToTxnResponse:
-    """Add a group to a transaction."""
     groups = node.groups.log
     key = groups.key(groups.partition_of(message.group_id))
     code = node.transactions.add_partitions(message.transactional_id, message.producer_id, message.producer_epoch, [key])
@@ -42,4 +34,4 @@ def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> Add
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, Versions(0, 4), ACCESS, by_transactions(handle))

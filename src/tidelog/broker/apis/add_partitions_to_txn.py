@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.offset_commits import unknown_partitions
 from tidelog.broker.coordinators.transactions.transaction import EPOCH_EACH
 from tidelog.broker.handling.access import Access, Asker
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
+from tidelog.broker.requests.slices import Elsewhere, Work, elements, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -31,12 +31,6 @@ from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.add_partitions_to_txn` lists the changes of each version."""
 
 _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
@@ -69,7 +63,6 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> Work:
-    """Add partitions to transactions, or verify that they have been added."""
     version = request.api_version
     if version < _FIRST_BATCHED:
         keys = yield from _keys(message.v3_and_below_topics)
@@ -135,13 +128,10 @@ def _unknown(
 
 
 def _results(codes: dict[TopicPartition, ErrorCode]) -> Generator[Elsewhere | None, None, list[AddPartitionsToTxnTopicResult]]:
-    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for count, (key, code) in enumerate(codes.items()):
-        by_topic.setdefault(key.topic, []).append(AddPartitionsToTxnPartitionResult(key.partition, code))
-        if count % 256 == 255:
-            yield None
+    results = ((key.topic, AddPartitionsToTxnPartitionResult(key.partition, code)) for key, code in codes.items())
+    by_topic = yield from grouped(results)
     yield from discarded(None, codes)
     return (yield from slowly((AddPartitionsToTxnTopicResult(*one) for one in by_topic.items()), 256))
 
 
-API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, Versions(0, 5), ACCESS, by_transactions(handle))

@@ -18,10 +18,11 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.broker.handling.access import cluster, whole, why
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -48,12 +49,6 @@ from tidelog.wire.messages.alter_client_quotas import (
     EntryData,
     EntryResult,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.alter_client_quotas` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER_CONFIGS),
@@ -90,10 +85,6 @@ class _Checked(NamedTuple):
 
 
 def handle(node: Node, message: AlterClientQuotasRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
     checked: list[_Checked] = []
     seen: set[_Entity] = set()
     for count, entry in enumerate(message.entries):
@@ -222,4 +213,4 @@ def _refused(reason: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 
-API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, SERVED, ACCESS, handle)
+API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, Versions(0, 1), ACCESS, handle)

@@ -5,13 +5,12 @@ IncrementalAlterConfigs supersedes this API. Each resource succeeds or fails on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.configs.config_changes import Change, Resource
 from tidelog.broker.configs.config_changes import Operation as ChangeOperation
 from tidelog.broker.configs.config_forwarding import altered
+from tidelog.broker.handling.access import of_configs
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.config_access import of_configs
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -19,22 +18,12 @@ from tidelog.security.acl import Operation
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.alter_configs` lists the changes of each version."""
-
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=AlterConfigsResponse, into="responses"
 )
 
 
 def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
     resources = []
     for one in message.resources:
         changes = yield from slowly((Change(config.name, ChangeOperation.SET, config.value) for config in one.configs), 256)
@@ -45,4 +34,4 @@ def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
     return Outcome.CLOSE if answers is None else AlterConfigsResponse(responses=answers)
 
 
-API = Api(AlterConfigsRequest, AlterConfigsResponse, SERVED, ACCESS, handle)
+API = Api(AlterConfigsRequest, AlterConfigsResponse, Versions(0, 2), ACCESS, handle)

@@ -12,10 +12,9 @@ A standalone broker holds every replica, so nothing can move:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -30,12 +29,6 @@ from tidelog.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.alter_partition_reassignments` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -52,10 +45,6 @@ ACCESS = whole(
 
 
 def handle(node: Node, message: AlterPartitionReassignmentsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: AlterPartitionReassignmentsRequest) -> Work:
     responses = []
     for topic in message.topics:
         made = yield from slowly((_response(node, topic.name, one) for one in topic.partitions), 16)
@@ -83,4 +72,4 @@ def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tup
     return ErrorCode.NONE, None
 
 
-API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, SERVED, ACCESS, handle)
+API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, Versions(0, 1), ACCESS, handle)

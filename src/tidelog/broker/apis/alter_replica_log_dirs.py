@@ -10,10 +10,9 @@ This broker has one data folder, which holds all replicas.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
@@ -28,12 +27,6 @@ from tidelog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.alter_replica_log_dirs` lists the changes of each version."""
-
 
 def _refused(message: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     named = {(topic.name, partition): code for one in message.dirs for topic in one.topics for partition in topic.partitions}
@@ -44,10 +37,6 @@ ACCESS = whole(cluster(Operation.ALTER), refused=_refused)
 
 
 def handle(node: Node, message: AlterReplicaLogDirsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: AlterReplicaLogDirsRequest) -> Work:
     folder = str(node.manager.directory.absolute())
     codes: dict[tuple[str, int], ErrorCode] = {}
     count = 0
@@ -77,4 +66,4 @@ def _response(codes: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsRes
     return AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult(*one) for one in topics.items()])
 
 
-API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, SERVED, ACCESS, handle)
+API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, Versions(0, 2), ACCESS, handle)

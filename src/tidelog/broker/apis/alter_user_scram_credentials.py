@@ -20,13 +20,14 @@ The checks and their order are those of Kafka's ScramControlManager. One refused
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
@@ -43,12 +44,6 @@ from tidelog.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.alter_user_scram_credentials` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -69,10 +64,6 @@ _Alteration: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
 def handle(node: Node, message: AlterUserScramCredentialsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
     wanted: dict[str, _Alteration] = {}
     refused: dict[str, ApiError] = {}
     alterations: chain[_Alteration] = chain(message.deletions, message.upsertions)
@@ -93,16 +84,13 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
         if count % 256 == 255:
             yield None
     (failure,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, wanted, refused))])
-    results = []
-    for count, name in enumerate(chain(wanted, refused)):
-        why = refused.get(name) or failure
-        results.append(
-            AlterUserScramCredentialsResult(name) if why is None else AlterUserScramCredentialsResult(name, why.code, why.reason)
-        )
-        if count % 256 == 255:
-            yield None
+    results = yield from slowly((_result(name, refused.get(name) or failure) for name in chain(wanted, refused)), 256)
     yield from discarded(message, wanted, refused)
     return AlterUserScramCredentialsResponse(results=results)
+
+
+def _result(name: str, why: ApiError | None) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(name) if why is None else AlterUserScramCredentialsResult(name, why.code, why.reason)
 
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
@@ -156,4 +144,4 @@ def _not_found() -> ApiError:
     return ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, SERVED, ACCESS, handle)
+API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, Versions(0, 0), ACCESS, handle)

@@ -58,9 +58,6 @@ from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tidelog.wire.messages.update_features import UpdateFeaturesRequest
 from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
-SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.api_versions` lists the changes of each version."""
-
 ACCESS = NOTHING
 
 
@@ -105,7 +102,6 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVersionsResponse:
-    """Return the served APIs with their versions, and the features."""
     if request.api_version >= 3 and not (
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):
@@ -179,11 +175,9 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 
 def unsupported_version() -> ApiVersionsResponse:
     """Return the response to a request in an unsupported version. It must be sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, SERVED)])
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(ApiVersionsRequest.API_KEY, *API.served)]
+    )
 
 
-def _versions(key: int, served: Versions) -> ApiVersion:
-    return ApiVersion(key, served.first, served.last)
-
-
-API = Api(ApiVersionsRequest, ApiVersionsResponse, SERVED, ACCESS, handle)
+API = Api(ApiVersionsRequest, ApiVersionsResponse, Versions(0, 4), ACCESS, handle)

@@ -8,7 +8,6 @@ A classic or unknown group gets GROUP_ID_NOT_FOUND; admin clients then send Desc
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
 
 from tidelog.broker.apis.consumer_group_heartbeat import may_describe
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
@@ -18,6 +17,7 @@ from tidelog.broker.coordinators.consumer_groups.target_assignment import prefer
 from tidelog.broker.handling.access import each, operations_of
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -33,12 +33,6 @@ from tidelog.wire.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.consumer_group_describe` lists the changes of each version."""
 
 
 def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
@@ -145,4 +139,4 @@ def _size(member: Member) -> int:
     return MEMBER_BYTES + names + sum(len(one.topic_name) + PARTITION_BYTES * len(one.partitions) for one in held)
 
 
-API = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, SERVED, ACCESS, by_groups(handle, waits=False))
+API = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, Versions(0, 1), ACCESS, by_groups(handle, waits=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, LEAVING_FOR_NOW, Assignment
 from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat
@@ -19,6 +19,7 @@ from tidelog.broker.coordinators.groups.topic_patterns import check_pattern
 from tidelog.broker.handling.access import Access, Asker, allows
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
@@ -32,12 +33,6 @@ from tidelog.wire.messages.consumer_group_heartbeat import (
     HeartbeatAssignment,
     HeartbeatTopicPartitions,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.consumer_group_heartbeat` lists the changes of each version."""
 
 _FIRST_WITH_MEMBER_ID = 1
 
@@ -192,7 +187,7 @@ def _refused(code: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbe
 API = Api(
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    SERVED,
+    Versions(0, 1),
     ACCESS,
     by_groups(handle),
     usual_by_groups(answer_usual),

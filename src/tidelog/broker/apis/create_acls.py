@@ -7,11 +7,10 @@ the answer is SECURITY_DISABLED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorization.acl_changes import ACLS, creation, why_invalid
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import api_error_of
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -22,12 +21,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.create_acls` lists the changes of each version."""
-
 ACCESS = whole(
     cluster(Operation.ALTER),
     refused=lambda message, code: CreateAclsResponse(results=[AclCreationResult(code) for _ in message.creations]),
@@ -35,10 +28,6 @@ ACCESS = whole(
 
 
 def handle(node: Node, message: CreateAclsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: CreateAclsRequest) -> Work:
     permissions = node.permissions
     if permissions is None:
         disabled = (AclCreationResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.") for _ in message.creations)
@@ -70,4 +59,4 @@ def _acl(one: AclCreation) -> Acl:
     )
 
 
-API = Api(CreateAclsRequest, CreateAclsResponse, SERVED, ACCESS, handle)
+API = Api(CreateAclsRequest, CreateAclsResponse, Versions(0, 3), ACCESS, handle)

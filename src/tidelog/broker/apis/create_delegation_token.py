@@ -5,31 +5,20 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorization.token_refusal import token_refusal
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.create_delegation_token` lists the changes of each version."""
-
 ACCESS = within("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: CreateDelegationTokenRequest, request: Request) -> Work:
-    return _work(message, request)
-
-
-def _work(message: CreateDelegationTokenRequest, request: Request) -> Work:
     requester = request.principal
     owner = (message.owner_principal_type, message.owner_principal_name)
     kind, name = owner if request.api_version >= 3 and all(owner) else (requester.kind, requester.name)
@@ -46,4 +35,4 @@ def _work(message: CreateDelegationTokenRequest, request: Request) -> Work:
     )
 
 
-API = Api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, Versions(0, 3), ACCESS, handle)

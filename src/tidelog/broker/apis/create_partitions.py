@@ -6,16 +6,14 @@ partition. A topic without a configuration is refused, because its intended numb
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import each, named_twice
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.partitions.replica_rules import check_replicas
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.slices import Work, counted, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.security.acl import Operation, ResourceType
@@ -28,12 +26,6 @@ from tidelog.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.create_partitions` lists the changes of each version."""
 
 ACCESS = each(
     Operation.ALTER,
@@ -54,15 +46,7 @@ MAX_ADDED = 10_000
 
 
 def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
-    times: Counter[str] = Counter()
-    for number, topic in enumerate(message.topics):
-        times[topic.name] += 1
-        if number % 256 == 255:
-            yield None
+    times = yield from counted(topic.name for topic in message.topics)
     twice = ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
     results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
     mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
@@ -114,4 +98,4 @@ def _result(name: str, refusal: ApiError) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason)
 
 
-API = Api(CreatePartitionsRequest, CreatePartitionsResponse, SERVED, ACCESS, handle)
+API = Api(CreatePartitionsRequest, CreatePartitionsResponse, Versions(0, 3), ACCESS, handle)

@@ -13,15 +13,15 @@ On a standalone broker a topic has one replica.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import Access, Amend, Asker, each, named_twice, unless_cluster
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.partitions.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Outcome, Request, Wide
-from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.slices import Work, counted, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.broker.topics.topics import why_invalid
@@ -29,6 +29,7 @@ from tidelog.model import METADATA_TOPIC
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.steps import Steps
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_topics import (
@@ -38,13 +39,6 @@ from tidelog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
-
-SERVED = Versions(0, 7)
-"""The versions served here. `tidelog.wire.messages.create_topics` lists the changes of each version."""
 
 REPLICATION_FACTOR = 1
 
@@ -110,15 +104,7 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
-    times: Counter[str] = Counter()
-    for number, topic in enumerate(message.topics):
-        times[topic.name] += 1
-        if number % AT_ONCE == AT_ONCE - 1:
-            yield None
+    times = yield from counted(topic.name for topic in message.topics)
     if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
         too_many = ApiError(
             ErrorCode.POLICY_VIOLATION, f"too many topics, partitions and properties in one request: at most {MAX_SIZE}"
@@ -218,4 +204,4 @@ def _refused(name: str, refusal: ApiError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason, configs=[])
 
 
-API = Api(CreateTopicsRequest, CreateTopicsResponse, SERVED, ACCESS, handle)
+API = Api(CreateTopicsRequest, CreateTopicsResponse, Versions(0, 7), ACCESS, handle)

@@ -6,11 +6,10 @@ is listed for each of them, as in Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorization.acl_changes import ACLS, deletion
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -27,12 +26,6 @@ from tidelog.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.delete_acls` lists the changes of each version."""
-
 ACCESS = whole(
     cluster(Operation.ALTER),
     refused=lambda message, code: DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code) for _ in message.filters]),
@@ -40,10 +33,6 @@ ACCESS = whole(
 
 
 def handle(node: Node, message: DeleteAclsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: DeleteAclsRequest) -> Work:
     permissions = node.permissions
     if permissions is None:
         code, why = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
@@ -114,4 +103,4 @@ def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
-API = Api(DeleteAclsRequest, DeleteAclsResponse, SERVED, ACCESS, handle)
+API = Api(DeleteAclsRequest, DeleteAclsResponse, Versions(0, 3), ACCESS, handle)

@@ -6,24 +6,17 @@ result.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.coordinators.groups.groups import Removal
 from tidelog.broker.handling.access import each
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.delete_groups` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DELETE,
@@ -55,4 +48,4 @@ def _delete(node: Node, group_id: str) -> Removal:
     return (yield from node.groups.remove(group))
 
 
-API = Api(DeleteGroupsRequest, DeleteGroupsResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(DeleteGroupsRequest, DeleteGroupsResponse, Versions(0, 2), ACCESS, by_groups(handle))

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import each
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Until, Work, elements, slowly
+from tidelog.broker.requests.slices import Until, Work, elements, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -37,12 +37,6 @@ from tidelog.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.delete_records` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DELETE,
@@ -65,12 +59,9 @@ def handle(node: Node, message: DeleteRecordsRequest, request: Request) -> Work:
         wanted[TopicPartition(topic.name, one.partition_index)] = one.offset
         if len(wanted) % 256 == 255:
             yield None
-    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
     waiting = _Waiting()
-    for count, (key, offset) in enumerate(wanted.items()):
-        topics.setdefault(key.topic, []).append(_delete(node, key, offset, message.timeout_ms, waiting))
-        if count % 16 == 15:
-            yield None
+    results = ((key.topic, _delete(node, key, offset, message.timeout_ms, waiting)) for key, offset in wanted.items())
+    topics = yield from grouped(results, 16)
     if waiting.left:
         yield Until(waiting.begin)
     yield from discarded(None, wanted)
@@ -132,4 +123,4 @@ def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     return begin if offset == HIGH_WATERMARK else offset
 
 
-API = Api(DeleteRecordsRequest, DeleteRecordsResponse, SERVED, ACCESS, handle)
+API = Api(DeleteRecordsRequest, DeleteRecordsResponse, Versions(0, 2), ACCESS, handle)

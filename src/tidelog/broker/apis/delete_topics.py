@@ -8,10 +8,10 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import Access, Amend, Asker, appending, why
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.requests.api_error import api_error_of, shortened
 from tidelog.broker.requests.request import Request
@@ -24,12 +24,6 @@ from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 6)
-"""The versions served here. `tidelog.wire.messages.delete_topics` lists the changes of each version."""
 
 AT_ONCE = 256
 
@@ -80,10 +74,6 @@ ACCESS = Access("DELETE on CLUSTER, or on each TOPIC; DESCRIBE to see its name",
 
 
 def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
     wanted = yield from slowly(chain(message.topics, (DeleteTopicState(name=name) for name in message.topic_names)), AT_ONCE)
     if not node.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if request.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
@@ -159,4 +149,4 @@ def _response(name: str | None, topic_id: uuid.UUID, code: ErrorCode, reason: st
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=reason)
 
 
-API = Api(DeleteTopicsRequest, DeleteTopicsResponse, SERVED, ACCESS, handle)
+API = Api(DeleteTopicsRequest, DeleteTopicsResponse, Versions(0, 6), ACCESS, handle)

@@ -12,10 +12,9 @@ Without an authorizer the answer is SECURITY_DISABLED, as in Kafka, even if the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.security.acl import AclFilter, Operation
@@ -28,20 +27,10 @@ from tidelog.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.describe_acls` lists the changes of each version."""
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeAclsResponse))
 
 
 def handle(node: Node, message: DescribeAclsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: DescribeAclsRequest) -> Work:
     permissions = node.permissions
     if permissions is None:
         return DescribeAclsResponse(
@@ -76,4 +65,4 @@ def _filter(message: DescribeAclsRequest) -> AclFilter:
     )
 
 
-API = Api(DescribeAclsRequest, DescribeAclsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeAclsRequest, DescribeAclsResponse, Versions(0, 3), ACCESS, handle)

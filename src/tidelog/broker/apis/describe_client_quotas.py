@@ -6,10 +6,11 @@ A filter has at most one component for each entity type. A component matches the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import shortened
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
@@ -25,12 +26,6 @@ from tidelog.wire.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.describe_client_quotas` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE_CONFIGS),
@@ -50,10 +45,6 @@ class _Refused(NamedTuple):
 
 
 def handle(node: Node, message: DescribeClientQuotasRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: DescribeClientQuotasRequest) -> Work:
     # There are more components than entity types, so one of them is refused.
     wanted, refused = _filter(message.components[: len(TYPES) + 1])
     yield from discarded(message)
@@ -99,4 +90,4 @@ def _matches(entity: Entity, wanted: dict[str, ComponentData], *, strict: bool) 
     return all(name in parts and (one.match_type == ANY or parts[name] == one.match) for name, one in wanted.items())
 
 
-API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, SERVED, ACCESS, handle)
+API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, Versions(0, 1), ACCESS, handle)

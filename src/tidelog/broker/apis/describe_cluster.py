@@ -6,21 +6,14 @@ MISMATCHED_ENDPOINT_TYPE, as in Kafka. Fenced brokers are included on request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR, cluster_operations
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.describe_cluster` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on CLUSTER for its authorized operations")
 
@@ -51,4 +44,4 @@ def handle(node: Node, message: DescribeClusterRequest, request: Request) -> Des
     )
 
 
-API = Api(DescribeClusterRequest, DescribeClusterResponse, SERVED, ACCESS, handle)
+API = Api(DescribeClusterRequest, DescribeClusterResponse, Versions(0, 2), ACCESS, handle)

@@ -16,7 +16,6 @@ synonyms.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from tidelog.broker.configs.config_changes import (
     BROKER,
@@ -35,8 +34,9 @@ from tidelog.broker.configs.config_entries import (
     ConfigEntry,
     meanings,
 )
+from tidelog.broker.handling.access import of_configs
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.config_access import of_configs
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
@@ -55,12 +55,6 @@ from tidelog.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.describe_configs` lists the changes of each version."""
 
 ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, response=DescribeConfigsResponse, into="results")
 
@@ -205,4 +199,4 @@ def _refused(resource: DescribeConfigsResource, refusal: ApiError) -> DescribeCo
     )
 
 
-API = Api(DescribeConfigsRequest, DescribeConfigsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeConfigsRequest, DescribeConfigsResponse, Versions(0, 4), ACCESS, handle)

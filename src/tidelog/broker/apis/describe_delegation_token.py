@@ -5,33 +5,22 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorization.token_refusal import token_refusal
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 3)
-"""The versions served here. `tidelog.wire.messages.describe_delegation_token` lists the changes of each version."""
-
 ACCESS = within("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: DescribeDelegationTokenRequest, request: Request) -> Work:
-    return _work(message, request)
-
-
-def _work(message: DescribeDelegationTokenRequest, request: Request) -> Work:
     yield from discarded(message)
     return DescribeDelegationTokenResponse(error_code=token_refusal(request))
 
 
-API = Api(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse, Versions(0, 3), ACCESS, handle)

@@ -6,13 +6,12 @@ and the protocol are returned for stable groups only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.coordinators.groups.group import GroupState, Member
 from tidelog.broker.handling.access import each, operations_of
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -26,12 +25,6 @@ from tidelog.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.describe_groups` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -49,10 +42,7 @@ MEMBER_BYTES = 100
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
     """Describe each group as often as the request names it, until the response is full."""
-    return _work(node, message, request)
 
-
-def _work(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
     def operations(group_id: str) -> int:
         if not message.include_authorized_operations:
             return NOT_ASKED_FOR
@@ -109,4 +99,4 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
     )
 
 
-API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, ACCESS, by_groups(handle, waits=False))
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, Versions(0, 5), ACCESS, by_groups(handle, waits=False))

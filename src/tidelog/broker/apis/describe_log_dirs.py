@@ -7,11 +7,11 @@ This broker has one data folder. A partition's size is the size of its log segme
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
-from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation
@@ -25,22 +25,10 @@ from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.describe_log_dirs` lists the changes of each version."""
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeLogDirsResponse))
 
 
-def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse | Outcome:
-    answer = node.slices.answer(request, _described(node, message))
-    assert isinstance(answer, DescribeLogDirsResponse | Outcome)
-    return answer
-
-
-def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
+def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> Work:
     logs = node.manager.logs
     if message.topics is None:
         yield None  # A small request can cause a lot of work, so it waits for its turn if many requests arrive together.
@@ -84,4 +72,4 @@ def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     )
 
 
-API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, Versions(0, 4), ACCESS, handle)

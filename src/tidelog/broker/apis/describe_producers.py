@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import each, why
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -23,12 +23,6 @@ from tidelog.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_producers` lists the changes of each version."""
 
 ACCESS = each(
     Operation.READ,
@@ -49,11 +43,6 @@ PRODUCER_BYTES = 200
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
-    """Return the producers of each partition."""
-    return _work(node, message)
-
-
-def _work(node: Node, message: DescribeProducersRequest) -> Work:
     answers = []
     room = AnswerRoom()
     for topic in message.topics:
@@ -104,4 +93,4 @@ def _described(node: Node, topic: str, partition: int) -> Generator[None, None, 
     return PartitionResponse(partition, active_producers=(yield from slowly(described, 256)))
 
 
-API = Api(DescribeProducersRequest, DescribeProducersResponse, SERVED, ACCESS, handle)
+API = Api(DescribeProducersRequest, DescribeProducersResponse, Versions(0, 0), ACCESS, handle)

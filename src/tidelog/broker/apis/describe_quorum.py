@@ -8,10 +8,10 @@ that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -29,20 +29,10 @@ from tidelog.wire.messages.describe_quorum import (
 )
 from tidelog.wire.messages.describe_quorum import Node as QuorumNode
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.describe_quorum` lists the changes of each version."""
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeQuorumResponse))
 
 
 def handle(node: Node, message: DescribeQuorumRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: DescribeQuorumRequest) -> Work:
     asked = [(topic.topic_name, one.partition_index) for topic in message.topics[:2] for one in topic.partitions[:2]]
     if asked != [(METADATA_TOPIC, 0)]:
         topics = []
@@ -75,4 +65,4 @@ def _node(node: Node) -> QuorumNode:
     return QuorumNode(node.node_id, [Listener(one.name, one.advertised_host, one.advertised_port) for one in node.listeners])
 
 
-API = Api(DescribeQuorumRequest, DescribeQuorumResponse, SERVED, ACCESS, handle)
+API = Api(DescribeQuorumRequest, DescribeQuorumResponse, Versions(0, 2), ACCESS, handle)

@@ -14,12 +14,11 @@ a leader is not an error: its leader is -1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tidelog.broker.handling.access import operations_of, within
+from tidelog.broker.handling.access import may, operations_of, within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topics import why_invalid
 from tidelog.model import INTERNAL_TOPICS
@@ -34,12 +33,6 @@ from tidelog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_topic_partitions` lists the changes of each version."""
-
 ACCESS = within("DESCRIBE on each TOPIC: a request for all topics omits those without it")
 
 MAX_PARTITIONS = 2000
@@ -50,31 +43,24 @@ _METADATA_VERSION = 12
 
 
 def handle(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:
     cursor = message.cursor
-    response = DescribeTopicPartitionsResponse()
     if cursor is not None and cursor.partition_index < 0:
-        for count, one in enumerate(message.topics):
-            response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, one.name))
-            if count % 128 == 127:
-                yield None
+        refused = (DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, one.name) for one in message.topics)
+        topics = yield from slowly(refused, 128)
         yield from discarded(message)
-        return response
+        return DescribeTopicPartitionsResponse(topics=topics)
+    response = DescribeTopicPartitionsResponse()
     first = "" if cursor is None else cursor.topic_name
     named: list[str] = []
     if message.topics:
         wanted = {one.name for one in message.topics}
         named = sorted(name for name in wanted | {first} if name >= first) if cursor is not None else sorted(wanted)
         yield None
-    permissions = node.permissions
     denied: list[DescribeTopicPartitionsResponseTopic] = []
     names = iter(named) if message.topics else (view.name for view in node.topics.all() if view.name >= first)
     left = max(min(message.response_partition_limit, MAX_PARTITIONS), 1)
     for count, name in enumerate(names):
-        if permissions is not None and not permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not may(node, request, Operation.DESCRIBE, ResourceType.TOPIC, name):
             if message.topics:
                 denied.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             if count % 16 == 15:
@@ -126,4 +112,4 @@ def _topic(node: Node, name: str, request: Request, start: int, most: int) -> De
     return topic
 
 
-API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, Versions(0, 0), ACCESS, handle)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tidelog.broker.handling.access import each
+from tidelog.broker.handling.access import each, may
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -18,12 +17,6 @@ from tidelog.wire.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_transactions` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -64,11 +57,6 @@ def _describe(node: Node, transactional_id: str, request: Request) -> Transactio
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(partition)
-    permissions = node.permissions
-    if permissions is not None:
-        for topic in list(by_topic):
-            if not permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
-                del by_topic[topic]
     return TransactionState(
         ErrorCode.NONE,
         transactional_id,
@@ -77,8 +65,8 @@ def _describe(node: Node, transactional_id: str, request: Request) -> Transactio
         transaction.started_ms,
         transaction.producer_id,
         transaction.producer_epoch,
-        [TopicData(topic, partitions) for topic, partitions in by_topic.items()],
+        [TopicData(*one) for one in by_topic.items() if may(node, request, Operation.DESCRIBE, ResourceType.TOPIC, one[0])],
     )
 
 
-API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, Versions(0, 0), ACCESS, handle)

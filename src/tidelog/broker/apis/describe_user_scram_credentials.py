@@ -6,13 +6,12 @@ RESOURCE_NOT_FOUND.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import shortened
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.slices import Work, counted, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
@@ -24,12 +23,6 @@ from tidelog.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.describe_user_scram_credentials` lists the changes of each version."""
-
 ACCESS = whole(
     cluster(Operation.DESCRIBE),
     refused=lambda message, code: DescribeUserScramCredentialsResponse(error_code=code, error_message=None),
@@ -37,25 +30,10 @@ ACCESS = whole(
 
 
 def handle(node: Node, message: DescribeUserScramCredentialsRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: DescribeUserScramCredentialsRequest) -> Work:
-    known: dict[str, list[CredentialInfo]] = {}
-    for count, ((user, mechanism), record) in enumerate(list(node.image.scram.items())):
-        known.setdefault(user, []).append(CredentialInfo(mechanism, record.iterations))
-        if count % 256 == 255:
-            yield None
-    times: dict[str, int] = dict.fromkeys(known, 1) if not message.users else {}
-    for count, one in enumerate(message.users or ()):
-        times[one.name] = times.get(one.name, 0) + 1
-        if count % 256 == 255:
-            yield None
-    results = []
-    for count, (user, asked) in enumerate(times.items()):
-        results.append(_result(user, asked, known.get(user)))
-        if count % 128 == 127:
-            yield None
+    credentials = list(node.image.scram.items())
+    known = yield from grouped((user, CredentialInfo(mechanism, one.iterations)) for (user, mechanism), one in credentials)
+    times = (yield from counted(one.name for one in message.users)) if message.users else dict.fromkeys(known, 1)
+    results = yield from slowly((_result(user, asked, known.get(user)) for user, asked in times.items()), 128)
     yield from discarded(message, times)
     return DescribeUserScramCredentialsResponse(results=results)
 
@@ -70,4 +48,4 @@ def _result(user: str, times: int, found: list[CredentialInfo] | None) -> Descri
     return DescribeUserScramCredentialsResult(user, credential_infos=found)
 
 
-API = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, SERVED, ACCESS, handle)
+API = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, Versions(0, 0), ACCESS, handle)

@@ -12,10 +12,10 @@ A standalone broker leads every partition that it could load:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -29,12 +29,6 @@ from tidelog.wire.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.elect_leaders` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -59,10 +53,6 @@ _WHY = {
 
 
 def handle(node: Node, message: ElectLeadersRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: ElectLeadersRequest) -> Work:
     if message.election_type not in (PREFERRED, UNCLEAN):
         yield from discarded(message)
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -97,4 +87,4 @@ def _results(node: Node, message: ElectLeadersRequest, topic: str, partitions: l
         yield PartitionResult(partition, code, _WHY[code])
 
 
-API = Api(ElectLeadersRequest, ElectLeadersResponse, SERVED, ACCESS, handle)
+API = Api(ElectLeadersRequest, ElectLeadersResponse, Versions(0, 2), ACCESS, handle)

@@ -7,24 +7,17 @@ written before the response, unless the transaction has many partitions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.coordinators.transactions.transaction import ProducerIdAndEpoch
 from tidelog.broker.coordinators.transactions.transactions import NOBODY
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.end_txn` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"), refused=at_top(EndTxnResponse))
 
@@ -33,7 +26,6 @@ _FIRST_IN_NEXT_EPOCH = 5
 
 
 def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnResponse:
-    """Commit or abort a transaction."""
     if request.api_version >= _FIRST_IN_NEXT_EPOCH:
         code, producer = node.transactions.end_in_next_epoch(
             message.transactional_id,
@@ -49,4 +41,4 @@ def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnRespon
     return EndTxnResponse(error_code=code)
 
 
-API = Api(EndTxnRequest, EndTxnResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(EndTxnRequest, EndTxnResponse, Versions(0, 5), ACCESS, by_transactions(handle))

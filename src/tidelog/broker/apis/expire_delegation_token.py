@@ -5,20 +5,13 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorization.token_refusal import token_refusal
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.expire_delegation_token` lists the changes of each version."""
 
 ACCESS = within("nothing: delegation tokens are off for every client")
 
@@ -27,4 +20,4 @@ def handle(node: Node, message: ExpireDelegationTokenRequest, request: Request) 
     return ExpireDelegationTokenResponse(error_code=token_refusal(request), expiry_timestamp_ms=-1)
 
 
-API = Api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, Versions(0, 2), ACCESS, handle)

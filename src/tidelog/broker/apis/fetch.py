@@ -38,9 +38,6 @@ from tidelog.wire.messages.fetch import (
     PartitionData,
 )
 
-SERVED = Versions(0, 18)
-"""The versions served here. `tidelog.wire.messages.fetch` lists the changes of each version."""
-
 POSITION_PARTS = 32
 """The number of dictionaries among which the names of a request with many partitions are divided."""
 
@@ -184,4 +181,4 @@ def _update(node: Node, session: FetchSession, message: FetchRequest, version: i
                     partition.key = TopicPartition(view.name, partition.name[1])
 
 
-API = Api(FetchRequest, FetchResponse, SERVED, ACCESS, handle)
+API = Api(FetchRequest, FetchResponse, Versions(0, 18), ACCESS, handle)

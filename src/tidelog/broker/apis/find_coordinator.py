@@ -10,23 +10,16 @@ the topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidelog.broker.coordinators.state_log import StateLog
 from tidelog.broker.handling.access import Access, Amend, Asker, appending
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.state_log import StateLog
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 6)
-"""The versions served here. `tidelog.wire.messages.find_coordinator` lists the changes of each version."""
 
 GROUP = 0
 TRANSACTION = 1
@@ -66,7 +59,6 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
-    """Return each coordinator, or an error if it is not available."""
     code, reason, log = ErrorCode.NONE, "", None
     if message.key_type == GROUP:
         log = node.groups.log
@@ -104,4 +96,4 @@ def _coordinator(node: Node, request: Request, log: StateLog | None, key: str, c
     return Coordinator(key, broker.node_id, broker.host, broker.port, code, reason)
 
 
-API = Api(FindCoordinatorRequest, FindCoordinatorResponse, SERVED, ACCESS, handle)
+API = Api(FindCoordinatorRequest, FindCoordinatorResponse, Versions(0, 6), ACCESS, handle)

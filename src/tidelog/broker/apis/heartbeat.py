@@ -6,29 +6,23 @@ restart must not make members rejoin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.coordinators.groups.joining import heartbeat
 from tidelog.broker.handling.access import Right, allows, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.heartbeat` lists the changes of each version."""
-
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(HeartbeatResponse))
 
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
-    """Restart the member's session timeout."""
     return HeartbeatResponse(
         0, _code(node, message.group_id, message.generation_id, message.member_id, message.group_instance_id)
     )
@@ -56,7 +50,7 @@ def _code(node: Node, group_id: str, generation_id: int, member_id: str, group_i
 API = Api(
     HeartbeatRequest,
     HeartbeatResponse,
-    SERVED,
+    Versions(0, 4),
     ACCESS,
     by_groups(handle, waits=False),
     usual_by_groups(answer_usual, waits=False),

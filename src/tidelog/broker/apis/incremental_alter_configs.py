@@ -5,12 +5,11 @@ Each resource succeeds or fails on its own. Either all changes of a resource are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.configs.config_changes import Change, Resource
 from tidelog.broker.configs.config_forwarding import altered
+from tidelog.broker.handling.access import of_configs
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.config_access import of_configs
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -22,22 +21,12 @@ from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.incremental_alter_configs` lists the changes of each version."""
-
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=IncrementalAlterConfigsResponse, into="responses"
 )
 
 
 def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
     resources = []
     for one in message.resources:
         made = (Change(config.name, config.config_operation, config.value) for config in one.configs)
@@ -48,4 +37,4 @@ def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request)
     return Outcome.CLOSE if answers is None else IncrementalAlterConfigsResponse(responses=answers)
 
 
-API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, SERVED, ACCESS, handle)
+API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, Versions(0, 1), ACCESS, handle)

@@ -7,29 +7,22 @@ described in `coordinators.transactions.transaction`, which fences other produce
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.transactions.producer_id_source import ClusterProducerIds
 from tidelog.broker.coordinators.transactions.transaction import ProducerIdAndEpoch
 from tidelog.broker.handling.access import Access, Asker
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request, Wide
 from tidelog.broker.requests.slices import Work, awaited
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.errors import StorageError, TidelogError
 from tidelog.security.acl import Operation, ResourceType
-from tidelog.storage.producers.producer_ids import ProducerIds
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.init_producer_id` lists the changes of each version."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -80,7 +73,6 @@ def _reserved_first(node: Node, message: InitProducerIdRequest, request: Request
             if isinstance(ids, ClusterProducerIds):
                 yield from awaited(ids.reserve())
             else:
-                assert isinstance(ids, ProducerIds)
                 yield from node.topic_changes.side_by_side([Job(NO_TOPIC, ids.reserving(IDS_OF_A_REQUEST))])
     except TidelogError as error:
         logger.error("cannot assign a producer id to client %s: %s", request.client_id, error)
@@ -108,4 +100,4 @@ def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=_NO_ID, producer_epoch=_NO_EPOCH)
 
 
-API = Api(InitProducerIdRequest, InitProducerIdResponse, SERVED, ACCESS, by_transactions(handle))
+API = Api(InitProducerIdRequest, InitProducerIdResponse, Versions(0, 5), ACCESS, by_transactions(handle))

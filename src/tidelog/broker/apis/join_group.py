@@ -9,28 +9,21 @@ members.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.apis.consumer_group_heartbeat import may_describe
 from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
-from tidelog.broker.coordinators.groups.group import JoinResult
+from tidelog.broker.coordinators.groups.group import Joining, JoinResult
 from tidelog.broker.coordinators.groups.joining import join
-from tidelog.broker.coordinators.groups.member_requests import Joining
 from tidelog.broker.handling.access import Access, Asker
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 9)
-"""The versions served here. `tidelog.wire.messages.join_group` lists the changes of each version."""
 
 MAX_PROTOCOLS = 100
 """The most protocols that a member may list. Clients send one for each assignor, rarely more than three."""
@@ -105,4 +98,4 @@ def _response(version: int, result: JoinResult) -> JoinGroupResponse:
     )
 
 
-API = Api(JoinGroupRequest, JoinGroupResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(JoinGroupRequest, JoinGroupResponse, Versions(0, 9), ACCESS, by_groups(handle))

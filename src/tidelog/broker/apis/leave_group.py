@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.coordinators.groups.classic_requests import leave as leave_consumer_group
-from tidelog.broker.coordinators.groups.group import GroupState
+from tidelog.broker.coordinators.groups.group import GroupState, Leaving
 from tidelog.broker.coordinators.groups.joining import leave
-from tidelog.broker.coordinators.groups.member_requests import Leaving
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.leave_group` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(LeaveGroupResponse))
 
@@ -59,4 +51,4 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
     return LeaveGroupResponse(error_code=answers[0].error_code)
 
 
-API = Api(LeaveGroupRequest, LeaveGroupResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(LeaveGroupRequest, LeaveGroupResponse, Versions(0, 5), ACCESS, by_groups(handle))

@@ -6,10 +6,10 @@ returned with COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tidelog.broker.handling.access import within
+from tidelog.broker.coordinators.groups.group import Group
+from tidelog.broker.handling.access import may, within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import AT_ONCE
@@ -20,25 +20,11 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.group import Group
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.list_groups` lists the changes of each version."""
-
 ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups without it are left out")
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
-    """List the groups that match the state and type filters."""
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: ListGroupsRequest, request: Request) -> Work:
-    permissions = node.permissions
-    if permissions is not None and permissions.may_cluster(request, Operation.DESCRIBE, log_denied=False):
-        permissions = None
+    sees_all = may(node, request, Operation.DESCRIBE, ResourceType.CLUSTER, log_denied=False)
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
     listed: list[ListedGroup] = []
@@ -46,10 +32,7 @@ def _work(node: Node, message: ListGroupsRequest, request: Request) -> Work:
         if (
             (not states or group.state_name.lower() in states)
             and (not types or _kind(group) in types)
-            and (
-                permissions is None
-                or permissions.may(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False)
-            )
+            and (sees_all or may(node, request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False))
         ):
             protocol_type = group.protocol_type if group.consumer is None else PROTOCOL_TYPE
             listed.append(ListedGroup(group.group_id, protocol_type or "", group.state_name, _kind(group)))
@@ -64,4 +47,4 @@ def _kind(group: Group) -> str:
     return CLASSIC if group.consumer is None else CONSUMER
 
 
-API = Api(ListGroupsRequest, ListGroupsResponse, SERVED, ACCESS, handle)
+API = Api(ListGroupsRequest, ListGroupsResponse, Versions(0, 5), ACCESS, handle)

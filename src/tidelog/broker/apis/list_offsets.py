@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.handling.access import allows, each
 from tidelog.broker.handling.api import Api
@@ -49,6 +49,7 @@ from tidelog.model import (
     TopicPartition,
 )
 from tidelog.security.acl import Operation, ResourceType
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.fields import Versions
@@ -59,12 +60,6 @@ from tidelog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.storage.partition.partition_log import PartitionLog
-
-SERVED = Versions(0, 11)
-"""The versions served here. `tidelog.wire.messages.list_offsets` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -121,7 +116,6 @@ class _Lookups:
         self._twice: Container[tuple[str, int]] = ()
 
     def work(self) -> Work:
-        """Return the response, computed in slices."""
         message = self._message
         if self._version and not self._names_each_once():
             yield from self._find_what_is_named_twice()
@@ -278,4 +272,4 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     return [0, answered]
 
 
-API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, ACCESS, handle, answer_usual)
+API = Api(ListOffsetsRequest, ListOffsetsResponse, Versions(0, 11), ACCESS, handle, answer_usual)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
@@ -16,23 +15,12 @@ from tidelog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.list_partition_reassignments` lists the changes of each version."""
-
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassignmentsResponse))
 
 
 def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Request) -> Work:
-    """Return an empty list: no partition is being reassigned."""
-    return _work(message)
-
-
-def _work(message: ListPartitionReassignmentsRequest) -> Work:
     yield from discarded(message)
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
-API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, SERVED, ACCESS, handle)
+API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, Versions(0, 0), ACCESS, handle)

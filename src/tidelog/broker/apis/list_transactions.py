@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.transactions.transaction import STATES_BY_TEXT
-from tidelog.broker.handling.access import within
+from tidelog.broker.handling.access import may, within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Elsewhere, Work, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
@@ -21,17 +21,10 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.list_transactions` lists the changes of each version."""
-
 ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: ids without it are left out")
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:
-    """List the ids that match the filters."""
     if node.transactions.log.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     texts = set((yield from slowly(message.state_filters, 256)))
@@ -39,16 +32,12 @@ def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Wo
     duration_ms = message.duration_filter
     now_ms = node.clock.now_ms()
     states: list[TransactionState] = []
-    permissions = node.permissions
     for count, one in enumerate(list(node.transactions.all())):
         if (
             (not producer_ids or one.producer_id in producer_ids)
             and (not texts or one.state.text in texts)
             and (duration_ms < 0 or now_ms - one.started_ms > duration_ms)
-            and (
-                permissions is None
-                or permissions.may(request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
-            )
+            and may(node, request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
         ):
             states.append(TransactionState(one.transactional_id, one.producer_id, one.state.text))
         if count % 64 == 63:
@@ -62,4 +51,4 @@ def _unknown(texts: Collection[str]) -> list[str]:
     return sorted(text for text in texts if text not in STATES_BY_TEXT)
 
 
-API = Api(ListTransactionsRequest, ListTransactionsResponse, SERVED, ACCESS, handle)
+API = Api(ListTransactionsRequest, ListTransactionsResponse, Versions(0, 1), ACCESS, handle)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidelog.broker.handling.access import operations_of, within
+from tidelog.broker.handling.access import may, operations_of, within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
-from tidelog.broker.requests.slices import Elsewhere, Until, Work, slowly
+from tidelog.broker.requests.slices import Elsewhere, Until, Work, picked, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.broker.topics.topics import NO_TOPIC_ID, why_invalid
@@ -33,13 +34,6 @@ from tidelog.wire.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.broker.topics.topics import TopicView
-
-SERVED = Versions(0, 12)
-"""The versions served here. `tidelog.wire.messages.metadata` lists the changes of each version."""
 
 ACCESS = within(
     "DESCRIBE on each TOPIC: a request for all topics omits those without it; CREATE on CLUSTER or the TOPIC to create it; "
@@ -65,7 +59,9 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
     ids: dict[uuid.UUID, None] = {}
     is_all = asked is None or (version == 0 and not asked)
     if is_all:
-        seen = node.topics.all() if node.permissions is None else (yield from _seen(node, request))
+        seen = node.topics.all()
+        if node.permissions is not None:
+            seen = yield from picked(seen, lambda view: _may_see(node, request, view.name, log_denied=False), 64)
         topics = yield from slowly((node.topics.described(view, listener, version) for view in seen), 4)
     else:
         assert asked is not None
@@ -115,17 +111,6 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
         yield from discarded(message, names, ids)
     # The topics' descriptions are cached with their views, and many responses share them.
     return Wide(response, True, size > WIDE)
-
-
-def _seen(node: Node, request: Request) -> Generator[None, None, list[TopicView]]:
-    """Return all topics that the client may describe. Runs in slices, because it checks every topic."""
-    seen = []
-    for count, view in enumerate(node.topics.all()):
-        if _may_see(node, request, view.name, log_denied=False):
-            seen.append(view)
-        if count % 64 == 63:
-            yield None
-    return seen
 
 
 def _topics_of_names(
@@ -193,16 +178,12 @@ def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataR
 
 
 def _may_see(node: Node, request: Request, name: str, *, log_denied: bool = True) -> bool:
-    permissions = node.permissions
-    return permissions is None or permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denied=log_denied)
+    return may(node, request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denied=log_denied)
 
 
 def _may_create(node: Node, request: Request, name: str) -> bool:
-    permissions = node.permissions
-    return (
-        permissions is None
-        or permissions.may_cluster(request, Operation.CREATE, log_denied=False)
-        or permissions.may(request, Operation.CREATE, ResourceType.TOPIC, name)
+    return may(node, request, Operation.CREATE, ResourceType.CLUSTER, log_denied=False) or may(
+        node, request, Operation.CREATE, ResourceType.TOPIC, name
     )
 
 
@@ -212,10 +193,8 @@ def _refused_topic(name: str) -> MetadataResponseTopic:
 
 def cluster_operations(node: Node, request: Request) -> int:
     """Return a bit field of the operations that the client may perform on the cluster; 0 if it may not describe the cluster."""
-    permissions = node.permissions
-    if permissions is not None and not permissions.may_cluster(request, Operation.DESCRIBE):
-        return 0
-    return operations_of(node, request, ResourceType.CLUSTER)
+    is_allowed = may(node, request, Operation.DESCRIBE, ResourceType.CLUSTER)
+    return operations_of(node, request, ResourceType.CLUSTER) if is_allowed else 0
 
 
 def _with_operations(node: Node, request: Request, topic: MetadataResponseTopic) -> MetadataResponseTopic:
@@ -240,4 +219,4 @@ def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None,
     return Wide(MetadataResponse(topics=topics), is_long=len(topics) > WIDE)
 
 
-API = Api(MetadataRequest, MetadataResponse, SERVED, ACCESS, handle)
+API = Api(MetadataRequest, MetadataResponse, Versions(0, 12), ACCESS, handle)

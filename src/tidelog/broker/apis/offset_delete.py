@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.offset_commits import Codes, by_topic, unknown_partitions
 from tidelog.broker.coordinators.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.handling.access import Right, at_top, each, first, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.requests.wide_requests import discarded
@@ -36,12 +36,6 @@ from tidelog.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.offset_delete` lists the changes of each version."""
 
 ACCESS = first(
     whole(
@@ -118,4 +112,4 @@ def _delete(
     return ErrorCode.NONE
 
 
-API = Api(OffsetDeleteRequest, OffsetDeleteResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(OffsetDeleteRequest, OffsetDeleteResponse, Versions(0, 0), ACCESS, by_groups(handle))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tidelog.broker.coordinators.groups.group import Group
 from tidelog.broker.coordinators.groups.offset_commits import check_epoch
 from tidelog.broker.handling.access import Access, Amend, Asker, allows, refusals
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -37,12 +38,6 @@ from tidelog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 9)
-"""The versions served here. `tidelog.wire.messages.offset_fetch` lists the changes of each version."""
 
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
@@ -258,4 +253,4 @@ def _found(
     return (yield from slowly(answers, 64))
 
 
-API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, ACCESS, by_groups(handle), usual_by_groups(answer_usual))
+API = Api(OffsetFetchRequest, OffsetFetchResponse, Versions(0, 9), ACCESS, by_groups(handle), usual_by_groups(answer_usual))

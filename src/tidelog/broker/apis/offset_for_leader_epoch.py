@@ -23,9 +23,6 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-SERVED = Versions(0, 4)
-"""The versions served here. `tidelog.wire.messages.offset_for_leader_epoch` lists the changes of each version."""
-
 ACCESS = unless_cluster(
     Operation.CLUSTER_ACTION,
     each(
@@ -43,11 +40,6 @@ ACCESS = unless_cluster(
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
-    """Return the end offset of each partition's requested epoch."""
-    return _work(node, message)
-
-
-def _work(node: Node, message: OffsetForLeaderEpochRequest) -> Work:
     topics = []
     for topic in message.topics:
         ends = (_end(node, TopicPartition(topic.topic, wanted.partition), wanted) for wanted in topic.partitions)
@@ -69,4 +61,4 @@ def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> E
     return answer
 
 
-API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, SERVED, ACCESS, handle)
+API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, Versions(0, 4), ACCESS, handle)

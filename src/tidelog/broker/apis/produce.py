@@ -74,9 +74,6 @@ from tidelog.wire.messages.produce import (
     TopicProduceData,
 )
 
-SERVED = Versions(0, 12)
-"""The versions served here. `tidelog.wire.messages.produce` lists the changes of each version."""
-
 ACCESS = PRODUCE_ACCESS
 
 MAX_PREPARATIONS: Final = 20
@@ -444,4 +441,4 @@ def _count(counters: Counters, work: AppendWork) -> None:
     counters.up_converted_batches += work.is_converted
 
 
-API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle, answer_usual)
+API = Api(ProduceRequest, ProduceResponse, Versions(0, 12), ACCESS, handle, answer_usual)

@@ -5,22 +5,15 @@ A standalone broker refuses the request, as Kafka does if ``kraft.version`` is 0
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import shortened
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.remove_raft_voter` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(RemoveRaftVoterResponse))
 
@@ -34,4 +27,4 @@ def handle(node: Node, message: RemoveRaftVoterRequest, request: Request) -> Rem
     return RemoveRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=reason)
 
 
-API = Api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, SERVED, ACCESS, handle)
+API = Api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, Versions(0, 0), ACCESS, handle)

@@ -5,20 +5,13 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorization.token_refusal import token_refusal
 from tidelog.broker.handling.access import within
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.renew_delegation_token` lists the changes of each version."""
 
 ACCESS = within("nothing: delegation tokens are off for every client")
 
@@ -27,4 +20,4 @@ def handle(node: Node, message: RenewDelegationTokenRequest, request: Request) -
     return RenewDelegationTokenResponse(error_code=token_refusal(request), expiry_timestamp_ms=-1)
 
 
-API = Api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, SERVED, ACCESS, handle)
+API = Api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, Versions(0, 2), ACCESS, handle)

@@ -13,16 +13,12 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.sasl_authenticate` lists the changes of each version."""
-
 ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> SaslAuthenticateResponse:
-    """Return an error: no authentication is in progress."""
     why = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
 
 
-API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, SERVED, ACCESS, handle)
+API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, Versions(0, 2), ACCESS, handle)

@@ -13,15 +13,11 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.sasl_handshake` lists the changes of each version."""
-
 ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
-    """Return an error: the client must not authenticate now."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = Api(SaslHandshakeRequest, SaslHandshakeResponse, SERVED, ACCESS, handle)
+API = Api(SaslHandshakeRequest, SaslHandshakeResponse, Versions(0, 1), ACCESS, handle)

@@ -7,15 +7,13 @@ then rejoin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
-from tidelog.broker.coordinators.groups.group import SyncResult
+from tidelog.broker.coordinators.groups.group import Syncing, SyncResult
 from tidelog.broker.coordinators.groups.joining import sync
-from tidelog.broker.coordinators.groups.member_requests import Syncing
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
@@ -23,12 +21,6 @@ from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.sync_group` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(SyncGroupResponse))
 
@@ -91,4 +83,4 @@ def _response(result: SyncResult) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, SyncGroupResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(SyncGroupRequest, SyncGroupResponse, Versions(0, 5), ACCESS, by_groups(handle))

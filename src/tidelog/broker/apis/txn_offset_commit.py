@@ -9,7 +9,7 @@ the member and its generation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelog.broker.coordinators.groups.offset_commits import (
     Committer,
@@ -22,6 +22,7 @@ from tidelog.broker.coordinators.groups.offset_commits import (
 from tidelog.broker.handling.access import Right, each, first, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, elements
 from tidelog.broker.requests.wide_requests import discarded
@@ -37,12 +38,6 @@ from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 5)
-"""The versions served here. `tidelog.wire.messages.txn_offset_commit` lists the changes of each version."""
 
 
 def _refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
@@ -108,4 +103,4 @@ def _reported(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, Versions(0, 5), ACCESS, by_groups(handle))

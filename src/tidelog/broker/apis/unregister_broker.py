@@ -4,21 +4,14 @@ because it is the only broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 0)
-"""The versions served here. `tidelog.wire.messages.unregister_broker` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UnregisterBrokerResponse))
 
@@ -31,4 +24,4 @@ def handle(node: Node, message: UnregisterBrokerRequest, request: Request) -> Un
     )
 
 
-API = Api(UnregisterBrokerRequest, UnregisterBrokerResponse, SERVED, ACCESS, handle)
+API = Api(UnregisterBrokerRequest, UnregisterBrokerResponse, Versions(0, 0), ACCESS, handle)

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import shortened
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -28,12 +29,6 @@ from tidelog.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 1)
-"""The versions served here. `tidelog.wire.messages.update_features` lists the changes of each version."""
-
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UpdateFeaturesResponse))
 
 UPGRADE: Final = 1
@@ -41,10 +36,6 @@ UPGRADE_TYPES: Final = (UPGRADE, 2, 3)
 
 
 def handle(node: Node, message: UpdateFeaturesRequest, request: Request) -> Work:
-    return _work(node, message)
-
-
-def _work(node: Node, message: UpdateFeaturesRequest) -> Work:
     results = yield from slowly((_result(node, one) for one in message.feature_updates), 64)
     yield from discarded(message)
     return UpdateFeaturesResponse(results=results)
@@ -75,4 +66,4 @@ def _why_not(node: Node, update: FeatureUpdateKey) -> str | None:
     return f"The level of a standalone broker is fixed at {level}."
 
 
-API = Api(UpdateFeaturesRequest, UpdateFeaturesResponse, SERVED, ACCESS, handle)
+API = Api(UpdateFeaturesRequest, UpdateFeaturesResponse, Versions(0, 1), ACCESS, handle)

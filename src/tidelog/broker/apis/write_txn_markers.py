@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.handling.access import cluster, unless_cluster, whole
 from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Until, Work, elements, slowly
+from tidelog.broker.requests.slices import Elsewhere, Until, Work, elements, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
@@ -28,12 +29,6 @@ from tidelog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-SERVED = Versions(0, 2)
-"""The versions served here. `tidelog.wire.messages.write_txn_markers` lists the changes of each version."""
 
 
 def _refused(message: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
@@ -118,12 +113,9 @@ def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) ->
 
 
 def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Generator[None, None, WritableTxnMarkerResult]:
-    by_topic: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    for count, (key, code) in enumerate(codes.items()):
-        by_topic.setdefault(key.topic, []).append(WritableTxnMarkerPartitionResult(key.partition, code))
-        if count % 256 == 255:
-            yield None
+    results = ((key.topic, WritableTxnMarkerPartitionResult(key.partition, code)) for key, code in codes.items())
+    by_topic = yield from grouped(results)
     return WritableTxnMarkerResult(producer_id, [WritableTxnMarkerTopicResult(*one) for one in by_topic.items()])
 
 
-API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, SERVED, ACCESS, handle)
+API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, Versions(0, 2), ACCESS, handle)

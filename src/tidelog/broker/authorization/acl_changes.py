@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidelog.broker.authorization.permissions import Permissions
 from tidelog.broker.requests.api_error import check_size
 from tidelog.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from tidelog.security.principal import is_principal
+from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.authorization.permissions import Permissions
-    from tidelog.storage.metadata.metadata_store import MetadataStore
 
 ACLS: Final = " acls"
 """The job name under which ACL changes run one at a time. It is not a valid topic name."""

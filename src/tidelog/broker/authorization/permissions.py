@@ -7,22 +7,17 @@ operations at DEBUG. Checks that only filter a response or list operations are n
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelog.broker.loop.rate_limited_log import one_line
 from tidelog.broker.requests.listeners import java_address
+from tidelog.broker.requests.request import Request
 from tidelog.broker.settings.authorizer_properties import super_users
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.records import AccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
 from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuthorizer
-
-if TYPE_CHECKING:
-    import uuid
-
-    from tidelog.broker.requests.request import Request
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.metadata.image import MetadataImage
-    from tidelog.metadata.records import AccessControlEntryRecord
 
 logger = logging.getLogger("tidelog.authorizer")
 
@@ -55,11 +50,7 @@ class Permissions:
     # --- the entries
 
     def take_over(self, image: MetadataImage) -> None:
-        """Apply the current ACLs of the metadata."""
-        self._take(image.acls)
-
-    def _take(self, acls: Mapping[uuid.UUID, AccessControlEntryRecord]) -> None:
-        known = self.authorizer.acls
+        known, acls = self.authorizer.acls, image.acls
         for gone in known.keys() - acls.keys():
             self.authorizer.remove(gone)
         for added in acls.keys() - known.keys():
@@ -91,7 +82,6 @@ class Permissions:
 
     @property
     def logs_allowed(self) -> bool:
-        """Whether operations that are allowed are logged."""
         return logger.isEnabledFor(logging.DEBUG)
 
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
@@ -115,7 +105,6 @@ def _host(request: Request) -> str:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """Return the ACL that a metadata record contains."""
     return Acl(
         record.resource_type,
         record.resource_name,

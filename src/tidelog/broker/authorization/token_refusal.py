@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidelog.broker.requests.request import Request
 from tidelog.security.client_config import PLAINTEXT
 from tidelog.security.principal import ANONYMOUS
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.requests.request import Request
 
 
 def token_refusal(request: Request) -> ErrorCode:

@@ -24,11 +24,12 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tidelog.broker.configs.configured_broker import ConfiguredBroker
 from tidelog.broker.loop.rate_limited_log import one_line
 from tidelog.broker.requests.api_error import ApiError, api_error_of
-from tidelog.broker.requests.slices import Elsewhere, Until
+from tidelog.broker.requests.slices import Elsewhere, Until, counted
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.settings.dynamic_settings import is_sensitive
 from tidelog.broker.settings.group_settings import check_group_settings
@@ -41,9 +42,6 @@ from tidelog.storage.steps import Steps
 from tidelog.wire.decoder_source import MAX_STRING_BYTES
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.configs.configured_broker import ConfiguredBroker
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -107,11 +105,7 @@ def change_all(
     broker: ConfiguredBroker, resources: Sequence[Resource], *, incremental: bool, validate_only: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
     """Change each resource, or only validate the changes. A resource that the request names twice is not changed."""
-    times: Counter[tuple[int, str]] = Counter()
-    for number, resource in enumerate(resources):
-        times[resource.resource_type, resource.name] += 1
-        if number % 256 == 255:
-            yield None
+    times = yield from counted((resource.resource_type, resource.name) for resource in resources)
 
     def tried(one: Resource) -> Steps[Changed]:
         try:

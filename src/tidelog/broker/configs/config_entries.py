@@ -23,9 +23,10 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidelog import config as topic_config
+from tidelog.broker.core import Core
 from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.requests.listeners import joined
 from tidelog.broker.settings import broker_config, cluster_config
@@ -39,9 +40,6 @@ from tidelog.near_names import did_you_mean
 from tidelog.storage import manager_config
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2

@@ -16,10 +16,9 @@ All brokers get the changes with the metadata, and then apply them.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.configs.config_changes import (
     BROKER,
@@ -38,20 +37,18 @@ from tidelog.broker.configs.config_changes import (
     log_broker_settings,
     topic_properties,
 )
+from tidelog.broker.configs.configured_broker import ConfiguredBroker
 from tidelog.broker.peers.forwarding import TIMEOUT_S, WHY, Forwarding, code_of
 from tidelog.broker.peers.metadata_plane import ConfigWriter
 from tidelog.broker.requests.api_error import ApiError, api_error_of
-from tidelog.broker.requests.slices import Elsewhere, Until, awaited, slowly
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Until, awaited, counted, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.errors import BrokerUnreachableError, TidelogError, UnsupportedVersionError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.configs.configured_broker import ConfiguredBroker
-    from tidelog.broker.requests.request import Request
 
 _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
 _WRITTEN = frozenset({TOPIC, BROKER})
@@ -86,11 +83,7 @@ def change_all_forwarded(
 
     Raises UnsupportedVersionError if the active controller does not support the request's version.
     """
-    times: Counter[tuple[int, str]] = Counter()
-    for number, resource in enumerate(resources):
-        times[resource.resource_type, resource.name] += 1
-        if number % 256 == 255:
-            yield None
+    times = yield from counted((resource.resource_type, resource.name) for resource in resources)
     outcomes: list[Changed | None] = []
     left = []
     deadline = asyncio.get_running_loop().time() + TIMEOUT_S

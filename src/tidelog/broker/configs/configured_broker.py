@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tidelog.broker.configs.config_entries import ConfigEntries
-    from tidelog.broker.peers.forwarding import Forwarding
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.broker.settings.dynamic_settings import DynamicSettings
-    from tidelog.broker.topics.topic_changes import TopicChanges
-    from tidelog.broker.topics.topics import Topics
-    from tidelog.metadata.image import MetadataImage
-    from tidelog.storage.log_manager import LogManager
+from tidelog.broker.configs.config_entries import ConfigEntries
+from tidelog.broker.peers.forwarding import Forwarding
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.dynamic_settings import DynamicSettings
+from tidelog.broker.topics.topic_changes import TopicChanges
+from tidelog.broker.topics.topics import Topics
+from tidelog.metadata.image import MetadataImage
+from tidelog.storage.log_manager import LogManager
 
 
 class ConfiguredBroker(Protocol):

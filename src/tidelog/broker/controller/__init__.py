@@ -8,7 +8,7 @@ each partition has one replica.
 |---|---|
 | `registrations` | registering brokers, heartbeats, fencing; who leads when a broker comes or goes |
 | `controlled_topics` | topics: which broker gets which partition |
-| `metadata_reads` | the metadata log, as brokers fetch it |
+| `metadata_reads` | the metadata log, as brokers fetch it; the brokers that do |
 | `apis/` | the requests that only brokers send, one file each |
 | `controller_node` | creates and connects the parts |
 | `enveloped` | clients' requests that a broker forwards |

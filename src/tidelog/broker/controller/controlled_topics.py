@@ -10,24 +10,21 @@ import heapq
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from tidelog.broker.controller.registrations import Registrations
+from tidelog.broker.core import Core
 from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.topics.topics import PartitionView, Topics, TopicView
 from tidelog.config import PropertyValue
+from tidelog.metadata.image import TopicImage
 from tidelog.metadata.records import TOPIC_RESOURCE, PartitionRecord, RemoveTopicRecord, TopicRecord
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.metadata.topic_records import config_records
+from tidelog.storage.steps import Steps
 from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.controller.registrations import Registrations
-    from tidelog.broker.core import Core
-    from tidelog.metadata.image import TopicImage
-    from tidelog.storage.steps import Steps
-    from tidelog.wire.fields import Message
+from tidelog.wire.fields import Message
 
 
 class ControlledTopics(Topics):
@@ -42,28 +39,23 @@ class ControlledTopics(Topics):
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic, or None if it is unknown."""
         topic = self._store.image.topics.get(name)
         return None if topic is None or not topic.partitions else _view(topic)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic with this id, or None if the id is unknown."""
         topic = self._store.image.topics_by_id.get(topic_id)
         return None if topic is None else self.get(topic.name)
 
     def all(self) -> Iterable[TopicView]:
-        """Return all topics, by name."""
         return [_view(topic) for _, topic in sorted(self._store.image.topics.items()) if topic.partitions]
 
     def colliding(self, name: str) -> str | None:
-        """Return the name of a topic that differs from `name` only in dots and underscores, or None if there is none."""
         wanted = look_alike(name)
         if "_" not in wanted:
             return None
         return min((other for other in self._store.image.topics if other != name and look_alike(other) == wanted), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return the properties that are set on a topic."""
         return self._store.image.topic_config(name)
 
     # --- changes

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.controller.controlled_topics import ControlledTopics
-from tidelog.broker.controller.metadata_reads import MetadataReads
-from tidelog.broker.controller.observers import Observers
-from tidelog.broker.controller.registrations import Registrations
-from tidelog.broker.controller.rights import BROKERS
+from tidelog.broker.controller.metadata_reads import MetadataReads, Observers
+from tidelog.broker.controller.registrations import BROKERS, Registrations
+from tidelog.broker.dispatch.dispatcher import Dispatcher
 from tidelog.broker.node import Node
 from tidelog.broker.topics.topic_changes import Job
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.dispatcher import Dispatcher
-    from tidelog.storage.steps import Steps
-    from tidelog.wire.messages.describe_quorum import ReplicaState
+from tidelog.storage.steps import Steps
+from tidelog.wire.messages.describe_quorum import ReplicaState
 
 logger = logging.getLogger("tidelog.broker")
 

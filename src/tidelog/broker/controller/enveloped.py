@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
+from tidelog.broker.dispatch.dispatcher import Dispatcher
+from tidelog.broker.dispatch.served_api import ServedApi
 from tidelog.broker.requests.request import Outcome, Request, Wide
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.dispatcher import Dispatcher
-    from tidelog.broker.dispatch.served_api import ServedApi
-    from tidelog.security.principal import Principal
-    from tidelog.wire.codec import Bytes, Message
+from tidelog.security.principal import Principal
+from tidelog.wire.codec import Bytes, Message
 
 
 class EnvelopedRequest:
@@ -55,7 +52,6 @@ class EnvelopedRequest:
 
     @property
     def api_name(self) -> str:
-        """The API's name in Kafka."""
         return "nothing" if self.served is None else self.served.metrics.name
 
     def mute(self, throttle_ms: int) -> None:
@@ -73,7 +69,6 @@ class EnvelopedRequest:
         """Do nothing: the bytes are counted with the envelope."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a delayed response."""
         if isinstance(response, Outcome):
             if response is not Outcome.LATER:
                 self._finish(None)

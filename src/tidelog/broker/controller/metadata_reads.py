@@ -5,17 +5,16 @@ with.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.metadata_log import SnapshotFile, list_segments, list_snapshots
 from tidelog.records.batch import iter_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.wire.messages.describe_quorum import ReplicaState
 
 
 class MetadataRead(NamedTuple):
@@ -98,3 +97,27 @@ class MetadataReads:
         waiting, self._waiting = self._waiting, set()
         for done in waiting:
             done(None)
+
+
+SESSION_MS = 300_000
+"""How long a broker is listed after its last fetch, in ms, as in Kafka's controllers."""
+
+
+class Observers:
+    """The last fetch of each broker that reads the metadata log, for DescribeQuorum (KIP-595, KIP-836). Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ReplicaState] = {}
+
+    def fetched(self, broker_id: int, directory_id: uuid.UUID, offset: int, log_end: int, now_ms: int) -> None:
+        """Record a fetch from `offset` at the time `now_ms`, when the metadata log ended at `log_end`."""
+        before = self._states.get(broker_id)
+        if offset >= log_end:
+            caught_up_ms = now_ms
+        else:
+            caught_up_ms = -1 if before is None else before.last_caught_up_timestamp
+        self._states[broker_id] = ReplicaState(broker_id, directory_id, offset, now_ms, caught_up_ms)
+
+    def states(self, now_ms: int) -> list[ReplicaState]:
+        """Return the brokers that have fetched in the last `SESSION_MS`, by id."""
+        return [one for _, one in sorted(self._states.items()) if now_ms - one.last_fetch_timestamp < SESSION_MS]

@@ -14,8 +14,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple
 
+from tidelog.broker.handling.access import Access, at_top, cluster, whole
+from tidelog.broker.loop.timers import Timers
 from tidelog.metadata.records import (
     NO_LEADER,
     BrokerEndpoint,
@@ -24,15 +26,13 @@ from tidelog.metadata.records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
+from tidelog.security.acl import Operation
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Timers
-    from tidelog.storage.metadata.metadata_store import MetadataStore
-    from tidelog.storage.steps import Steps
-    from tidelog.wire.fields import Message
-    from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
+from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 
 SESSION_MS = 9_000
 """How long a broker stays unfenced without a heartbeat, in ms: Kafka's default of ``broker.session.timeout.ms``."""
@@ -195,3 +195,14 @@ class Registrations:
             for number, partition in topic.partitions.items():
                 if partition.leader == NO_LEADER and partition.replicas == [broker_id]:
                     yield topic.topic_id, number
+
+
+BROKERS: Final = " brokers"
+"""The job name under which changes of brokers run one at a time. It is not a valid topic name."""
+
+
+def of_brokers(response: Callable[..., Message]) -> Access:
+    """Return the check for a request that needs CLUSTER_ACTION on the cluster. `response` builds the response to a refused
+    request.
+    """
+    return whole(cluster(Operation.CLUSTER_ACTION), refused=at_top(response))

@@ -23,7 +23,7 @@ from functools import partial
 from struct import Struct
 from time import perf_counter_ns
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.apis import (
     add_offsets_to_txn,
@@ -88,22 +88,20 @@ from tidelog.broker.apis import (
     update_features,
     write_txn_markers,
 )
+from tidelog.broker.dispatch.framed_request import FramedRequest
 from tidelog.broker.dispatch.served_api import ServedApi
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.authorized_handler import Checked
 from tidelog.broker.handling.faulty_handler import fails_by_topic
 from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+from tidelog.broker.node import Node
 from tidelog.broker.peers.forwarded_apis import Forwarded, forwarded_with, throttle_ms
 from tidelog.broker.requests.request import Outcome, Wide
 from tidelog.broker.requests.slices import NOTED_NS
 from tidelog.broker.requests.wide_requests import AT_ONCE, FEW_BYTES, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
+from tidelog.wire.codec import Bytes, Message
 from tidelog.wire.headers import read_request_header, response_chunks
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.framed_request import FramedRequest
-    from tidelog.broker.node import Node
-    from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tidelog.broker.dispatch.served_api import ServedApi
 from tidelog.broker.requests.request import Request
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.served_api import ServedApi
-    from tidelog.wire.codec import Bytes
+from tidelog.wire.codec import Bytes
 
 
 class FramedRequest(Request, Protocol):

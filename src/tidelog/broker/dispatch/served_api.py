@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.apis import produce
+from tidelog.broker.authorization.faults import Fault
+from tidelog.broker.authorization.permissions import Permissions
 from tidelog.broker.dispatch.usual_api import UsualApi
+from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.authorized_handler import AuthorizedHandler
 from tidelog.broker.handling.faulty_handler import FaultyHandler
+from tidelog.broker.loop.metrics import ApiMetrics
 from tidelog.broker.peers.forwarded_apis import Forwarded
+from tidelog.broker.quotas.client_quotas import ClientQuotas, Counted
 from tidelog.broker.requests.wide_requests import BYTES_AT_ONCE
-from tidelog.wire.codec import decoder
+from tidelog.wire.codec import Bytes, Message, decoder
 from tidelog.wire.headers import response_writer
-
-if TYPE_CHECKING:
-    from tidelog.broker.authorization.faults import Fault
-    from tidelog.broker.authorization.permissions import Permissions
-    from tidelog.broker.handling.api import Api
-    from tidelog.broker.loop.metrics import ApiMetrics
-    from tidelog.broker.quotas.client_quotas import ClientQuotas, Counted
-    from tidelog.wire.codec import Bytes, Message
 
 
 class ServedApi:

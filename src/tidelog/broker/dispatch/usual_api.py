@@ -13,18 +13,14 @@ requests that an authorizer refuses, for coordinators' requests while records ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.apis import produce
+from tidelog.broker.handling.api import Api, UsualHandler
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.wide_requests import BYTES_AT_ONCE, FEW_BYTES
+from tidelog.records.kernel import MessagePlan
+from tidelog.wire.codec import Message
 from tidelog.wire.usual_messages import plan_of
-
-if TYPE_CHECKING:
-    from tidelog.broker.handling.api import Api, UsualHandler
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Outcome, Request
-    from tidelog.records.kernel import MessagePlan
-    from tidelog.wire.codec import Message
 
 MOST_ELEMENTS = 128
 """The most elements of a usual request: one or two milliseconds of work."""

@@ -7,6 +7,7 @@
 | `NOTHING` | is called for every client |
 | `whole` | is called if the client is authorized for all listed operations; otherwise the request is refused |
 | `each` | gets the permitted elements of an array; the others are refused in the same response |
+| `of_configs` | is `each` for the resources of the configuration APIs |
 | `within` | makes the checks itself, element by element, and leaves out what the client may not see |
 | `Access(…, gate)` | any other check |
 
@@ -19,17 +20,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from tidelog.broker.requests.request import Outcome, Wide
+from tidelog.broker.authorization.permissions import Permissions
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Answer, Outcome, Request, Wide
 from tidelog.security.acl import ALL_OPERATIONS, CLUSTER_NAME, Operation, ResourceType
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 
-if TYPE_CHECKING:
-    from tidelog.broker.authorization.permissions import Permissions
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Request
-    from tidelog.wire.codec import Message
+_TOPIC = 2
+_OF_CLUSTER = (4, 8, 16, 32)
+"""Types of configured resources that require authorization for the cluster: brokers, their loggers, client metrics subscriptions,
+groups.
+"""
 
 _FAILED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -130,7 +134,6 @@ class Right(NamedTuple):
 
 
 def cluster(operation: Operation) -> Right:
-    """Return the `Right` for an operation on the cluster."""
     return Right(operation, ResourceType.CLUSTER)
 
 
@@ -205,6 +208,14 @@ def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapp
     names it.
     """
     return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
+
+
+def may(
+    node: Node, request: Request, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME, *, log_denied: bool = True
+) -> bool:
+    """Whether a request's sender may perform an operation on a resource: always, without an authorizer."""
+    permissions = node.permissions
+    return permissions is None or permissions.may(request, operation, kind, name, log_denied=log_denied)
 
 
 def may_each(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> bool:
@@ -291,3 +302,37 @@ def amended(amend: Amend, answer: Answer) -> Answer:
         response = amend(answer.response)
         return response if isinstance(response, Outcome) else answer._replace(response=response)
     return amend(answer)
+
+
+def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
+    """Return the `Access` of a configuration API. It checks each of the request's `resources`: a topic's configuration requires
+    authorization for the topic, any other for the cluster. The handler refuses unknown types.
+
+    `refused` makes the result of a refused resource, which is added to the response's array `into`.
+    """
+
+    def gate(asker: Asker, message: Any) -> Message | Amend | None:
+        answers, left = [], []
+        for one in message.resources:
+            kind = ResourceType.TOPIC if one.resource_type == _TOPIC else ResourceType.CLUSTER
+            name = one.resource_name if kind is ResourceType.TOPIC else CLUSTER_NAME
+            if one.resource_type not in (_TOPIC, *_OF_CLUSTER) or asker.may(operation, kind, name):
+                left.append(one)
+            else:
+                code = asker.code(kind)
+                answers.append(
+                    refused(
+                        error_code=code,
+                        error_message=why(code),
+                        resource_type=one.resource_type,
+                        resource_name=one.resource_name,
+                    )
+                )
+        if not answers:
+            return None
+        if not left:
+            return response(**{into: answers})
+        message.resources = left
+        return appending(into, answers)
+
+    return Access(f"{operation.name} on each TOPIC, on CLUSTER for all else", gate)

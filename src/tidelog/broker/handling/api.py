@@ -2,10 +2,9 @@
 
 Each module of `apis/` defines one API, as `API`::
 
-    SERVED = Versions(0, 11)
     ACCESS = each(Operation.WRITE, ResourceType.TOPIC, …)
     ...
-    API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
+    API = Api(ProduceRequest, ProduceResponse, Versions(0, 11), ACCESS, handle)
 
 `ACCESS` is the access check before the handler runs (`handling.access`); it is `NOTHING` only for APIs that clients use
 before they authenticate.
@@ -32,15 +31,14 @@ connection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from tidelog.broker.handling.access import Access
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Request
-    from tidelog.broker.requests.slices import Work
-    from tidelog.wire.codec import Message
-    from tidelog.wire.fields import Versions
+from tidelog.broker.handling.access import Access
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Answer, Request
+from tidelog.broker.requests.slices import Work
+from tidelog.wire.codec import Message
+from tidelog.wire.fields import Versions
 
 UsualHandler: TypeAlias = "Callable[[Node, Request, list[Any]], list[Any] | Answer | Work | None]"
 

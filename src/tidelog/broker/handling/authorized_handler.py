@@ -5,18 +5,15 @@ response.
 from __future__ import annotations
 
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from tidelog.broker.authorization.permissions import Permissions
 from tidelog.broker.handling.access import Amend, Asker, Gate, amended
-from tidelog.broker.requests.request import Outcome, Wide
-
-if TYPE_CHECKING:
-    from tidelog.broker.authorization.permissions import Permissions
-    from tidelog.broker.handling.api import Api, Handler
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Request
-    from tidelog.broker.requests.slices import Work
-    from tidelog.wire.codec import Message
+from tidelog.broker.handling.api import Api, Handler
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Answer, Outcome, Request, Wide
+from tidelog.broker.requests.slices import Work
+from tidelog.wire.codec import Message
 
 
 class Checked:

@@ -16,18 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tidelog.broker.coordinators.append_refusals import refusal_of
 from tidelog.broker.coordinators.state_log import StateLog, TopicMissingError
 from tidelog.broker.handling.api import Handler, UsualHandler
+from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request, Wide
 from tidelog.broker.requests.slices import Work
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 T = TypeVar("T")
 

@@ -10,23 +10,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidelog.broker.authorization.faults import Fault
 from tidelog.broker.handling.access import Amend, Asker
+from tidelog.broker.handling.api import Api, Handler
 from tidelog.broker.handling.authorized_handler import amending
-from tidelog.broker.requests.request import Outcome
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Answer, Outcome, Request
+from tidelog.broker.requests.slices import Work
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidelog.broker.authorization.faults import Fault
-    from tidelog.broker.handling.api import Api, Handler
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Request
-    from tidelog.broker.requests.slices import Work
-    from tidelog.security.acl import Operation, ResourceType
 
 _BY_ANSWER = frozenset({"Metadata", "DescribeTopicPartitions"})
 _BY_ITSELF = "Fetch"
@@ -104,7 +100,6 @@ class _FaultyAsker(Asker):
         return self._fault.topic is not None
 
     def code(self, kind: ResourceType) -> ErrorCode:
-        """Return the fault's code."""
         return self._fault.code or ErrorCode.NONE
 
 

@@ -9,13 +9,10 @@ The wait of a single request, such as a delayed fetch, uses real time instead, i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from tidelog.broker.loop.timers import Timer, Timers
 from tidelog.clock import Clock, SteadyClock, steady
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Timer, Timers
 
 Delay = ScheduledTask
 """A scheduled call; `cancel` cancels it."""

@@ -49,7 +49,6 @@ class LoopTimers:
         self._loop = loop
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> asyncio.Handle:
-        """Call `callback` on the event loop's thread after a delay."""
         if delay_ms <= 0:
             return self._loop.call_soon(callback)
         return self._loop.call_later(delay_ms / 1000, callback)
@@ -78,7 +77,6 @@ class LoopThreads:
         """Pending or running work, by the name of its function."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
-        """Call `work` on another thread, then call `done` on the event loop's thread with the result or exception."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._count, self._name)
         future = self._threads.submit(self._work, work, done)

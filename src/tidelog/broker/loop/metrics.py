@@ -44,7 +44,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """The number of recorded values."""
         return sum(self.counts)
 
     def at_most(self, exponent: int) -> int:
@@ -52,7 +51,6 @@ class Histogram:
         return sum(self.counts[: exponent + 1])
 
     def copy(self) -> Histogram:
-        """Return a copy."""
         new = Histogram()
         new.counts = self.counts[:]
         new.total = self.total
@@ -75,7 +73,6 @@ class ApiMetrics:
         """Requests that closed their connection, because they were malformed or caused an unexpected error."""
 
     def copy(self) -> ApiMetrics:
-        """Return a copy."""
         new = ApiMetrics(self.name)
         new.microseconds, new.waited, new.closed = self.microseconds.copy(), self.waited, self.closed
         return new
@@ -95,7 +92,6 @@ class TopicMetrics:
         self.ahead = 0
 
     def copy(self) -> TopicMetrics:
-        """Return a copy."""
         new = TopicMetrics()
         new.appends, new.records = self.appends, self.records
         new.received_bytes, new.sent_bytes = self.received_bytes, self.sent_bytes
@@ -151,7 +147,6 @@ class Counters:
         """Group members whose sessions timed out."""
 
     def copy(self) -> Counters:
-        """Return a copy."""
         new = Counters()
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
@@ -205,7 +200,6 @@ class Metrics:
         found.sent_bytes += size_bytes
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a deleted topic."""
         self.topics.pop(topic, None)
 
     def snapshot(self) -> Metrics:

@@ -26,11 +26,9 @@ class RateLimitedLog:
         self._lines = 0
 
     def warning(self, message: str, *arguments: object) -> None:
-        """Log a warning, unless the limit is reached."""
         self._write(logging.WARNING, message, arguments)
 
     def error(self, message: str, *arguments: object) -> None:
-        """Log an error, unless the limit is reached."""
         self._write(logging.ERROR, message, arguments)
 
     def _write(self, level: int, message: str, arguments: tuple[object, ...]) -> None:

@@ -170,13 +170,11 @@ class SingleLeadership:
     # --- before the operation
 
     def epoch_of(self, key: TopicPartition) -> int:
-        """Return the leader epoch of a partition."""
         topic = self._store.image.topics.get(key.topic)
         partition = None if topic is None else topic.partitions.get(key.partition)
         return self._found.get(key, 0) if partition is None else partition.leader_epoch
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
-        """Return this broker and the partition's leader epoch."""
         return self._node_id, self.epoch_of(key)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
@@ -284,7 +282,6 @@ class SingleLeadership:
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return the last epoch at or below `epoch` in a log, with its end offset; None if there is none (spec §14)."""
         if epoch < 0 or log.config.magic < 2:
             return None
         latest, current = log.leader_epochs.latest, self.epoch_of(log.topic_partition)
@@ -296,7 +293,6 @@ class SingleLeadership:
         return log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the leader epoch at the log start. `known` is this epoch as stored in the log, -1 if none is stored."""
         if known < 0 and log.config.magic > 1 and log.leader_epochs.latest is None and log.log_end_offset <= log.log_start_offset:
             return self.epoch_of(log.topic_partition)
         return known

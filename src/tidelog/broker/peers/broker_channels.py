@@ -6,37 +6,24 @@ loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tidelog.broker.loop.owned_tasks import OwnedTasks
-from tidelog.broker.peers.channel import CONNECT_TIMEOUTS_S, Channel
+from tidelog.broker.peers.channel import Channel
 from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.errors import BrokerUnreachableError
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
-from tidelog.security.access import Access
 from tidelog.wire.fields import Message
-
-TIMEOUT_S = 30.0
-"""The default of Kafka's request.timeout.ms for requests between brokers, in seconds."""
 
 
 class BrokerChannels:
-    """Sends requests to other brokers, by their ids. `timeout_s` bounds each request."""
+    """Sends requests to other brokers, by their ids. `connect` returns a channel to a host and port."""
 
-    def __init__(
-        self,
-        plane: MetadataPlane,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
-        access: Access | None = None,
-    ) -> None:
+    def __init__(self, plane: MetadataPlane, connect: Callable[..., Channel]) -> None:
         self._plane = plane
-        self._timeout_s = timeout_s
-        self._connect_timeouts_s = connect_timeouts_s
-        self._access = access
+        self._connect = connect
         self._channels: dict[int, Channel] = {}
         self._tasks = OwnedTasks()
         self._is_closed = False
@@ -61,13 +48,7 @@ class BrokerChannels:
         if channel is None or (channel.host, channel.port) != endpoint:
             if channel is not None:
                 channel.close()
-            channel = self._channels[broker_id] = Channel(
-                *endpoint,
-                client_id=f"broker-{self._plane.node_id}-coordinator",
-                timeout_s=self._timeout_s,
-                connect_timeouts_s=self._connect_timeouts_s,
-                access=self._access,
-            )
+            channel = self._channels[broker_id] = self._connect(*endpoint)
         return await channel.call(request, version=version)
 
     def close(self) -> None:

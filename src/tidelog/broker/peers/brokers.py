@@ -10,10 +10,9 @@ addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.requests.listeners import Listener
 
 NO_BROKER = -1
 
@@ -54,7 +53,6 @@ class SingleBroker:
         self._alive: Sequence[BrokerView] = ()
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return this broker."""
         if listener is not self._listener:
             self._listener = listener
             self._alive = (BrokerView(self._node_id, listener.advertised_host, listener.advertised_port, self._rack),)
@@ -63,9 +61,7 @@ class SingleBroker:
     registered = alive
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return this broker if the id matches, None otherwise."""
         return self.alive(listener)[0] if broker_id == self._node_id else None
 
     def controller_id(self, listener: Listener) -> int:
-        """Return this broker's id."""
         return self._node_id

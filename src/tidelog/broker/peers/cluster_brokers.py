@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tidelog.broker.peers.brokers import NO_BROKER, BrokerView
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.listeners import Listener
 from tidelog.metadata.directory_ids import is_online
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.broker.requests.listeners import Listener
-    from tidelog.metadata.records import PartitionRecord
+from tidelog.metadata.records import PartitionRecord
 
 
 class _AtListener:
@@ -52,15 +49,12 @@ class ClusterBrokers:
     # --- Brokers
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the brokers that serve a listener's clients, by id."""
         return self._at(listener.name).alive
 
     def registered(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the same brokers as `alive`, plus the fenced ones."""
         return self._at(listener.name).registered
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return a live broker by its id, or None if no live broker has it."""
         found = self._at(listener.name).by_id.get(broker_id)
         return None if found is None or found.is_fenced else found
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.wire.codec import Bytes
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message, Versions
@@ -34,9 +35,6 @@ from tidelog.wire.messages import (
 from tidelog.wire.messages import (
     alter_partition_reassignments as reassigning,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 NO_ID = uuid.UUID(int=0)
 

@@ -18,20 +18,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.loop.owned_tasks import OwnedTasks
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.loop.timers import Blocking
+from tidelog.broker.peers.forwarded_apis import Forwarded
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.request import Request
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, ProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.wire.codec import Bytes, decoder
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_request_header, response_chunks
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Blocking
-    from tidelog.broker.peers.forwarded_apis import Forwarded
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.security.principal import Principal
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -52,13 +49,6 @@ Answered = Callable[[Chunks | None], None]
 """Called once with the response's bytes including the size prefix, or with None to close the connection."""
 
 
-class Client(Protocol):
-    """The client whose request is forwarded, and whose principal the controller authorizes."""
-
-    peer_host: str
-    principal: Principal
-
-
 class Forwarding:
     """Forwards requests to the active controller. Use only on the event loop's thread."""
 
@@ -70,7 +60,7 @@ class Forwarding:
         self._bytes = 0
         self._room = asyncio.Event()
 
-    def begin(self, api: Forwarded, version: int, frame: Bytes, client: Client, answered: Answered) -> Callable[[], None]:
+    def begin(self, api: Forwarded, version: int, frame: Bytes, client: Request, answered: Answered) -> Callable[[], None]:
         """Forward a request's frame (with its header, without the size) and return a function that cancels it. If it is
         cancelled, `answered` gets None.
         """
@@ -86,7 +76,7 @@ class Forwarding:
 
         return give_up
 
-    async def _answer(self, api: Forwarded, version: int, frame: Bytes, client: Client) -> Chunks | None:
+    async def _answer(self, api: Forwarded, version: int, frame: Bytes, client: Request) -> Chunks | None:
         try:
             answer = await self.forward(frame, client)
             if bytes(answer[:4]) != bytes(frame[4:8]):
@@ -113,7 +103,7 @@ class Forwarding:
         self._heavy.run(work, take)
         return await done
 
-    def send(self, frame: Bytes, client: Client, done: Callable[[bytes | TidelogError], object]) -> None:
+    def send(self, frame: Bytes, client: Request, done: Callable[[bytes | TidelogError], object]) -> None:
         """Call `done` once with the controller's response to a frame, or with the error that `forward` raises."""
 
         async def sent() -> None:
@@ -125,7 +115,7 @@ class Forwarding:
 
         self._tasks.begin(sent(), "tidelog-forwarding")
 
-    async def forward(self, frame: Bytes, client: Client) -> bytes:
+    async def forward(self, frame: Bytes, client: Request) -> bytes:
         """Return the controller's response to a frame. Raises InvalidArgumentError for a frame that is too large, and what
         `MetadataPlane.forward` raises.
         """
@@ -158,7 +148,6 @@ class Forwarding:
             self._room.set()
 
     def stop(self) -> None:
-        """Cancel all requests in flight."""
         self._tasks.cancel()
 
 

@@ -21,20 +21,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
 from tidelog.broker.quotas.quota_rate import QuotaRate, TokenBucket
 from tidelog.broker.requests.api_error import ApiError
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.metadata.image import QuotaKey
+from tidelog.security.principal import Principal
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.produce import ProduceRequest
 from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
-
-if TYPE_CHECKING:
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.security.principal import Principal
 
 T = TypeVar("T")
 
@@ -153,7 +151,6 @@ class ClientQuotas:
             call(quotas)
 
     def __len__(self) -> int:
-        """The number of counters."""
         return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
 
     def throttle(self, who: Counted, response: Any | None) -> None:

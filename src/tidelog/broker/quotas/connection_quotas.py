@@ -17,16 +17,14 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidelog.broker.loop.timers import Blocking
 from tidelog.broker.quotas.quota_limits import limits_of_addresses
 from tidelog.broker.quotas.quota_rate import QuotaRate
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.listener_limits import UNLIMITED
 from tidelog.metadata.image import QuotaKey
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Blocking
-    from tidelog.broker.settings.broker_config import BrokerConfig
 
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 

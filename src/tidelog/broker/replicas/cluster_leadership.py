@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from tidelog.broker.partitions.leadership import NO_EPOCH, Committed, Deleted, Flushed
 from tidelog.broker.replicas.partition import Partition
@@ -32,9 +31,6 @@ from tidelog.model import TopicPartition
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.partitions.leadership import Leadership
 
 _NONE = ErrorCode.NONE
 
@@ -64,7 +60,6 @@ class ClusterLeadership:
     # --- before the operation
 
     def epoch_of(self, key: TopicPartition) -> int:
-        """Return the epoch in which this broker leads a partition, NO_EPOCH if it does not lead it."""
         partition = self._get(key)
         return partition.leader_epoch if partition is not None and partition.is_leader else NO_EPOCH
 
@@ -79,19 +74,16 @@ class ClusterLeadership:
         return (NO_LEADER, NO_EPOCH) if record is None else (record.leader, record.leader_epoch)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return NONE if this broker leads a partition in that epoch, otherwise the error code."""
         partition = self._get(key)
         return self._why_missing(key) if partition is None else partition.refusal(current_leader_epoch)
 
     def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return NONE if this broker has a replica of the partition in that epoch, otherwise the error code."""
         partition = self._get(key)
         if partition is None:
             return self._why_missing(key)
         return partition.refusal(current_leader_epoch, by_any_replica=True)
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Return NONE if a broker may fetch as a follower, otherwise the error code."""
         partition = self._get(key)
         if partition is None:
             return self._why_missing(key)
@@ -108,20 +100,17 @@ class ClusterLeadership:
         return _NONE
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NONE if enough replicas are in sync for a write, otherwise the error code."""
         partition = self._get(log.topic_partition)
         if partition is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NOT_ENOUGH_REPLICAS if partition.is_under_min_isr else _NONE
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """Return OFFSET_NOT_AVAILABLE while the high watermark is below the start of this leader's epoch, otherwise NONE."""
         partition = self._get(log.topic_partition)
         start = None if partition is None else partition.epoch_start_offset
         return _NONE if start is None or start <= log.high_watermark else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
-        """Whether an out-of-sync follower gets no records now, because the throttle's rate is exceeded."""
         if not self._is_throttled(log):
             return False
         partition = self._get(log.topic_partition)
@@ -156,9 +145,6 @@ class ClusterLeadership:
     # --- after the operation
 
     def appended(self, log: PartitionLog) -> bool:
-        """Handle an append: wake followers' delayed fetches, and advance the high watermark if possible. Return whether
-        the whole log is committed.
-        """
         partition = self._get(log.topic_partition)
         if log.is_flush_awaited:
             self._when_flushed(log, self._flushed)
@@ -195,9 +181,6 @@ class ClusterLeadership:
             self._replicas.committed.end(key, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def when_low_watermark(self, log: PartitionLog, offset: int, timeout_ms: int, done: Deleted) -> int | None:
-        """Return the low watermark if the logs of all live replicas start at `offset` or later. Otherwise return None, and call
-        `done` with the result, now or later.
-        """
         partition, code = self._led(log)
         if partition is None:
             done(code, -1)
@@ -219,11 +202,9 @@ class ClusterLeadership:
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Store a follower's progress: see `Replicas.follower_fetched`."""
         self._replicas.follower_fetched(log.topic_partition, replica_id, replica_epoch, offset, log_start_offset, monotonic())
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Handle a partition that is online again: see `Replicas.on_return`."""
         self._replicas.on_return(log, has_lost)
 
     # --- epochs
@@ -245,9 +226,3 @@ class ClusterLeadership:
 
 def _deleted(partition: Partition, done: Deleted, code: ErrorCode) -> None:
     done(code, -1 if code or partition.log is None else partition.low_watermark)
-
-
-if TYPE_CHECKING:
-
-    def _is_leadership(one: ClusterLeadership) -> Leadership:
-        return one

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from tidelog.broker.partitions.leadership import Leadership
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.partitions.leadership import Leadership
-    from tidelog.broker.requests.listeners import Listener
 
 FIRST_WITH_LEADERS = 10
 """Since this version, a NOT_LEADER_OR_FOLLOWER result names the leader (KIP-951)."""

@@ -12,10 +12,11 @@ import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from tidelog.broker.core import Core
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.peers.channel import Channel
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
@@ -23,10 +24,6 @@ from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition
 from tidelog.security.access import Access
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 __all__ = ["Fetchers", "Followed"]
 
@@ -118,7 +115,6 @@ class Fetchers:
         return None if where is None else self._fetchers[where].partitions[key]
 
     def partitions(self) -> Iterator[FollowedPartition]:
-        """Yield all followed partitions."""
         for fetcher in self._fetchers.values():
             yield from fetcher.partitions.values()
 

@@ -14,9 +14,9 @@ import logging
 import uuid
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.partition import CommittedIsr, IsrChange, Partition
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
@@ -29,9 +29,6 @@ from tidelog.wire.messages.alter_partition import (
     PartitionDataResult,
     TopicData,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -46,13 +43,11 @@ _RECOVERED = 0
 
 
 class IsrChanges:
-    """Sends ISR proposals. `answered` is called with each partition that got a result, and with whether the partition's high
-    watermark moved.
-    """
+    """Sends ISR proposals. `advanced` is called with each partition whose high watermark has moved because of a result."""
 
-    def __init__(self, plane: MetadataPlane, answered: Callable[[Partition, bool], None]) -> None:
+    def __init__(self, plane: MetadataPlane, advanced: Callable[[Partition], object]) -> None:
         self._plane = plane
-        self._answered = answered
+        self._advanced = advanced
         self._unsent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -68,7 +63,6 @@ class IsrChanges:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="tidelog-isr-changes")
 
     async def stop(self) -> None:
-        """Stop sending proposals."""
         self._is_stopped = True
         task, self._task = self._task, None
         if task is not None:
@@ -149,4 +143,5 @@ class IsrChanges:
                 code_name(result.error_code),
                 level=logging.INFO,
             )
-        self._answered(partition, partition.isr_answered(change, answer, monotonic()))
+        if partition.isr_answered(change, answer, monotonic()):
+            self._advanced(partition)

@@ -11,13 +11,10 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from tidelog.broker.loop.timers import Timer, Timers
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Timer, Timers
 
 _by_offset = attrgetter("offset")
 

@@ -28,7 +28,7 @@ Unlike in Kafka, a record with the partition epoch in which the proposal was mad
 only repeats an earlier answer. If the proposal were dropped, the high watermark could pass a follower that the controller is
 just adding.
 
-Does no I/O: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. Not
+Does no I/O: time is an argument (monotonic seconds), and proposals go to a function. Not
 thread-safe.
 """
 
@@ -36,12 +36,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.remote_replica import RemoteReplica
 from tidelog.metadata.records import NO_LEADER, PartitionRecord
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.transitions import Transitions, checked, name_of
 from tidelog.wire.error_codes import ErrorCode
 
@@ -80,44 +82,6 @@ TRANSITIONS: Transitions[ReplicaState | None] = {
         None: "it is deleted, or moved to other brokers",
     },
 }
-
-
-class LogSettings(Protocol):
-    """The topic settings that a partition needs."""
-
-    @property
-    def min_insync_replicas(self) -> int: ...
-
-
-class ReplicaLog(Protocol):
-    """The part of a log's interface that a partition needs. `PartitionLog` implements it."""
-
-    @property
-    def config(self) -> LogSettings: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def recovery_point(self) -> int: ...
-    @property
-    def is_flush_awaited(self) -> bool: ...
-    def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None: ...
-    def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int: ...
-
-
-class Brokers(Protocol):
-    """The part of the cluster's metadata that a partition needs."""
-
-    def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
-
-    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may join an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
 
 
 class IsrChange(NamedTuple):
@@ -168,12 +132,12 @@ class Partition:
         self,
         key: TopicPartition,
         node_id: int,
-        brokers: Brokers,
+        brokers: MetadataPlane,
         max_lag_s: float,
         propose: Callable[[Partition, IsrChange], None],
     ) -> None:
         self.key = key
-        self.log: ReplicaLog | None = None
+        self.log: PartitionLog | None = None
         """The replica's log; None while the replica is offline."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -251,7 +215,7 @@ class Partition:
 
     # --- changes by the controller
 
-    def apply(self, record: PartitionRecord, log: ReplicaLog, now_s: float) -> Applied | None:
+    def apply(self, record: PartitionRecord, log: PartitionLog, now_s: float) -> Applied | None:
         """Apply a metadata record. Return the changes, or None if the record changes nothing. Raises what storing an epoch in the
         log raises.
         """

@@ -24,14 +24,18 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from time import monotonic
+from typing import Any, TypeAlias, TypeVar
 
+from tidelog.broker.core import Core
+from tidelog.broker.loop.timers import Timer
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.replicas.fetchers import Fetchers
 from tidelog.broker.replicas.following.followed_partition import Followed
 from tidelog.broker.replicas.isr_changes import IsrChanges
 from tidelog.broker.replicas.offset_waits import OffsetWaits
 from tidelog.broker.replicas.partition import IsrChange, Partition
-from tidelog.broker.requests.slices import SLICE_S, Until
+from tidelog.broker.requests.slices import Until, in_slices
 from tidelog.errors import TidelogError
 from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
@@ -43,11 +47,6 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.loop.timers import Timer
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-
 T = TypeVar("T")
 
 logger = logging.getLogger("tidelog.broker")
@@ -57,16 +56,6 @@ Changing: TypeAlias = Generator[Until | None, Any, None]
 
 AT_ONCE = 4
 """How many partitions change in one step: each opens its folder and gives work to another thread."""
-
-
-class Fetchers(Protocol):
-    """The fetchers that follow leaders: `replicas.fetchers.Fetchers`."""
-
-    def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
-        """Follow partitions from a leader, and stop following them from any other."""
-
-    def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop following partitions."""
 
 
 class Replicas:
@@ -85,7 +74,7 @@ class Replicas:
         """Called with a partition that this broker no longer leads."""
         self.on_placed: Callable[[uuid.UUID, PartitionRecord], object] = lambda topic_id, record: None
         """Called with each replica whose log is open, after its metadata record has changed or its log is online again."""
-        self.isr_changes = IsrChanges(plane, self._isr_changed)
+        self.isr_changes = IsrChanges(plane, self._advanced)
         self._core = core
         self._manager = core.manager
         self._fetchers = fetchers
@@ -107,7 +96,6 @@ class Replicas:
 
     @property
     def partitions(self) -> Iterable[Partition]:
-        """All partitions of which this broker has a replica."""
         return self._partitions.values()
 
     def unwritable(self, is_led: bool) -> TopicPartition | None:
@@ -133,11 +121,13 @@ class Replicas:
     # --- start and stop
 
     def start(self) -> None:
-        """Start checking periodically for followers that are not caught up."""
+        """Start the fetchers, and check periodically for followers that are not caught up."""
+        self._fetchers.start()
         self._lag_timer = self._core.timers.call_later(self._max_lag_ms / 2, self._check_lag)
 
     async def stop(self) -> None:
-        """Stop proposing ISR changes."""
+        """Stop the fetchers, and stop proposing ISR changes. Idempotent."""
+        await self._fetchers.stop()
         if self._lag_timer is not None:
             self._lag_timer.cancel()
         await self.isr_changes.stop()
@@ -155,7 +145,7 @@ class Replicas:
         single replica are logged, not raised.
         """
         async with self._turn:
-            await _driven(self.apply(delta))
+            await in_slices(self.apply(delta))
 
     async def stopped(self, keys: Iterable[TopicPartition], *, deleting: bool) -> None:
         """Stop following partitions, or delete them if `deleting`, as a ZooKeeper cluster's controller requests. Raises what
@@ -165,7 +155,7 @@ class Replicas:
             mine = [key for key in keys if key in self._partitions or key in self._manager.logs]
             self._fetchers.leave(mine)
             if deleting:
-                await _driven(self._delete(mine))
+                await in_slices(self._delete(mine))
 
     def apply(self, delta: MetadataDelta) -> Changing:
         """Apply a metadata change like `published`, as a generator to be run in slices."""
@@ -379,10 +369,6 @@ class Replicas:
         )
         self.isr_changes.propose(partition, change, self._topic_ids[change.key])
 
-    def _isr_changed(self, partition: Partition, has_advanced: bool) -> None:
-        if has_advanced:
-            self._advanced(partition)
-
     def _went_offline(self, key: TopicPartition) -> None:
         """Stop fetching for a replica whose disk has failed. Otherwise the leader would still count this replica as in sync."""
         log = self._manager.logs.get(key)
@@ -414,26 +400,3 @@ class Replicas:
 def _cut(whole: list[T]) -> Iterator[list[T]]:
     for start in range(0, len(whole), AT_ONCE):
         yield whole[start : start + AT_ONCE]
-
-
-async def _driven(work: Changing) -> None:
-    """Run `work`, which no client requested, in slices. Raises the errors of `work`."""
-    loop = asyncio.get_running_loop()
-    value: Any = None
-    until = perf_counter() + SLICE_S
-    while True:
-        try:
-            wanted = work.throw(value) if isinstance(value, BaseException) else work.send(value)
-        except StopIteration:
-            return
-        if wanted is None:
-            value = None
-            if perf_counter() >= until:
-                await asyncio.sleep(0)
-                until = perf_counter() + SLICE_S
-        else:
-            came: asyncio.Future[Any] = loop.create_future()
-            # The result may arrive after the wait has ended.
-            wanted.begin(lambda result, came=came: came.done() or came.set_result(result))  # type: ignore[misc]
-            value = await came
-            until = perf_counter() + SLICE_S

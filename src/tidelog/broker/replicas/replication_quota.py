@@ -49,7 +49,6 @@ class ReplicationQuota:
 
     @classmethod
     def of(cls, config: ClusterConfig, bytes_per_second: Callable[[], int]) -> ReplicationQuota:
-        """Return a broker's quota from its properties."""
         window_s = config.replication_quota_window_size_seconds
         return cls(config.node_id, bytes_per_second, windows=config.replication_quota_window_num, window_s=window_s)
 

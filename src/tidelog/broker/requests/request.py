@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from tidelog.broker.requests.listeners import Listener
-    from tidelog.security.principal import Principal
-    from tidelog.wire.codec import Message
+from tidelog.broker.requests.listeners import Listener
+from tidelog.security.principal import Principal
+from tidelog.wire.codec import Message
 
 
 class Outcome(enum.Enum):

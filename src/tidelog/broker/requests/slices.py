@@ -34,20 +34,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from tidelog.broker.loop.timers import Blocking, Timers
 from tidelog.broker.requests.request import Outcome, Request, Wide
 from tidelog.errors import BrokerUnreachableError
 from tidelog.formats.non_blocking_read import NotCachedError, ReadMode, non_blocking, read_mode
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.timers import Blocking, Timers
-    from tidelog.wire.codec import Message
+from tidelog.wire.codec import Message
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -76,6 +74,7 @@ A NotCachedError with `is_progress` does not count.
 """
 
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -116,6 +115,28 @@ def picked(some: Iterable[T], is_wanted: Callable[[T], bool], at_once: int = 512
         if len(part) < at_once:
             return out
         yield None
+
+
+def counted(some: Iterable[T], at_once: int = 256) -> Generator[None, None, Counter[T]]:
+    """Count equal elements, with a `yield` after every `at_once` elements: use with `yield from`."""
+    rest = iter(some)
+    times: Counter[T] = Counter()
+    while True:
+        part = list(islice(rest, at_once))
+        times.update(part)
+        if len(part) < at_once:
+            return times
+        yield None
+
+
+def grouped(pairs: Iterable[tuple[K, T]], at_once: int = 256) -> Generator[None, None, dict[K, list[T]]]:
+    """Collect the values of each key, with a `yield` after every `at_once` pairs: use with `yield from`."""
+    groups: dict[K, list[T]] = {}
+    for count, (key, value) in enumerate(pairs, 1):
+        groups.setdefault(key, []).append(value)
+        if not count % at_once:
+            yield None
+    return groups
 
 
 def extended(some: list[T], more: list[T], at_once: int = 4096) -> Generator[None, None, None]:
@@ -241,9 +262,7 @@ class Slices:
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Schedule `call`. A round runs as many calls as fit into a slice, because a group change may send a thousand
-        responses.
-        """
+        """Schedule `call`. A round runs as many calls as fit into a slice: a group change may send a thousand responses."""
         self._calls.append(call)
         if len(self._calls) == 1:
             self._timers.call_later(0, self._call_some)
@@ -392,23 +411,30 @@ class _Sliced:
         self._slices._enqueue(self)
 
 
-async def in_slices(work: Generator[None, None, T]) -> T:
+async def in_slices(work: Generator[Until | None, Any, T]) -> T:
     """Run a generator in slices on the event loop, for work without a request. Return its result, or raise its exception."""
+    value: Any = None
     until = perf_counter() + SLICE_S
     while True:
         try:
-            next(work)
+            wanted = work.throw(value) if isinstance(value, BaseException) else work.send(value)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        if perf_counter() >= until:
+        value = None
+        if wanted is not None:
+            came: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            # The result may arrive after the wait has ended.
+            wanted.begin(lambda result, came=came: came.done() or came.set_result(result))  # type: ignore[misc]
+            value = await came
+        elif perf_counter() < until:
+            continue
+        else:
             await asyncio.sleep(0)
-            until = perf_counter() + SLICE_S
+        until = perf_counter() + SLICE_S
 
 
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
-    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete when `do` is
-    called.
-    """
+    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete by then."""
     step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
 
 

@@ -16,12 +16,10 @@ import gc
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.broker.requests.slices import Elsewhere
-
-if TYPE_CHECKING:
-    from tidelog.wire.codec import Message
+from tidelog.wire.codec import Message
 
 AT_ONCE = 2000
 """The most elements of a request that is decoded on the event loop's thread: some milliseconds of work."""

@@ -16,21 +16,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic, perf_counter, perf_counter_ns
-from typing import TYPE_CHECKING
 
+from tidelog.broker.dispatch.served_api import ServedApi
+from tidelog.broker.loop.timers import Timer
 from tidelog.broker.net.answer_rounds import SMALL_BYTES
 from tidelog.broker.net.bulk_sender import LARGE_BYTES
 from tidelog.broker.net.unsent_bytes import bytes_in_memory
 from tidelog.broker.requests.request import Outcome, Wide
 from tidelog.broker.requests.wide_requests import discard
+from tidelog.broker.server.connection_server import ConnectionServer
 from tidelog.records.kernel import is_in_memory
 from tidelog.security.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from tidelog.broker.dispatch.served_api import ServedApi
-    from tidelog.broker.loop.timers import Timer
-    from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.wire.codec import Bytes, Message
+from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -49,13 +46,10 @@ class AnswerWriter:
         "_counters",
         "_early",
         "_gone",
-        "_held_bytes",
-        "_is_closed",
         "_is_ending",
         "_is_handed_over",
         "_is_held",
         "_is_muted",
-        "_is_waiting",
         "_loop",
         "_mute",
         "_send",
@@ -70,6 +64,9 @@ class AnswerWriter:
         "client_id",
         "correlation_id",
         "fd",
+        "held_bytes",
+        "is_closed",
+        "is_waiting",
         "principal",
         "request_bytes",
         "served",
@@ -95,14 +92,15 @@ class AnswerWriter:
         self._send = sock.send
         self._writev: Callable[[list[Bytes]], int] = getattr(sock, "writev", None) or partial(os.writev, self.fd)
         self._counters = server.node.metrics.counters
-        self._is_waiting = False
+        self.is_waiting = False
         self._early: list[Bytes] | None = None
         self._unsent: list[Bytes] = []
         self._waits_to_send = False
         self._is_handed_over = False
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """The memory that the connection's unsent responses take, in bytes."""
         self._gone: Callable[[], None] | None = None
-        self._is_closed = False
+        self.is_closed = False
         # Reasons why the connection is not read.
         self._is_held = False
         self._is_muted = False
@@ -128,7 +126,6 @@ class AnswerWriter:
 
     @property
     def api_name(self) -> str:
-        """The name of the current request's API in Kafka."""
         return "nothing" if self.served is None else self.served.metrics.name
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
@@ -136,9 +133,9 @@ class AnswerWriter:
         if response is Outcome.LATER:
             return
         heavy = self._server.node.heavy
-        if self._is_closed:
+        if self.is_closed:
             if is_wide and not isinstance(response, Outcome | Wide):
-                heavy.run(partial(discard, response), _freed)
+                heavy.run(partial(discard, response), _nothing)
             return
         if isinstance(response, Outcome):
             if response is Outcome.CLOSE:
@@ -162,7 +159,7 @@ class AnswerWriter:
             self.respond_chunks(served.finish(response, self))
 
     def _on_written(self, chunks: list[Bytes] | BaseException) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
         assert self.served is not None
         if isinstance(chunks, BaseException):
@@ -173,29 +170,24 @@ class AnswerWriter:
         self.respond_chunks(chunks)
 
     def respond_chunks(self, chunks: list[Bytes]) -> None:
-        """Send the encoded bytes of a delayed response; an empty list means that the request gets no response."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        if not self._is_waiting:
+        if not self.is_waiting:
             self._early = chunks
             return
-        self._is_waiting = False
+        self.is_waiting = False
         self._gone = None
         self.active_at = monotonic()
         if not chunks or self._write(chunks, sum(map(len, chunks))):
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Call `callback` if the connection is lost before the response is sent. Shutdown does not wait for requests that have a
-        callback.
-        """
         self._gone = callback
 
     # --- what keeps it from being read
 
     def mute(self, throttle_ms: int) -> None:
-        """Stop reading for `throttle_ms`, because the client has exceeded its quota. The response is still sent."""
-        if not self._is_closed:
+        if not self.is_closed:
             self._is_muted = self._is_held = True
             self._stop_reading()
             self._mute = self._server.node.delays.call_at_last(throttle_ms, self._unmute, "quota")
@@ -206,18 +198,16 @@ class AnswerWriter:
         self._resume()
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
-        """Send a last response after a delay, then close. Nothing is read until then."""
         self._gone = _nothing
 
         def refuse() -> None:
-            if not self._is_closed:
+            if not self.is_closed:
                 self._is_ending = True
                 self.respond_chunks(chunks)
 
         self._loop.call_later(delay_s, refuse)
 
     def count_refusal(self, why: str) -> None:
-        """Count and log a failed authentication."""
         self._counters.malformed_requests += 1
         self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
@@ -226,22 +216,7 @@ class AnswerWriter:
     @property
     def is_idle(self) -> bool:
         """Whether no response is pending and no bytes are unsent."""
-        return not self._is_waiting and not self._unsent
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that the connection's unsent responses take, in bytes."""
-        return self._held_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection is closed."""
-        return self._is_closed
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a response is pending."""
-        return self._is_waiting
+        return not self.is_waiting and not self._unsent
 
     # --- writing
 
@@ -249,7 +224,7 @@ class AnswerWriter:
         """Send `size` bytes, and keep what the socket does not take. Return whether everything was sent and the connection is
         still open.
         """
-        if self._is_closed:
+        if self.is_closed:
             return False
         if self._unsent:
             self._unsent += chunks
@@ -269,7 +244,7 @@ class AnswerWriter:
     def _send_kept(self) -> None:
         """Send a small response at the end of the round."""
         chunks, self._unsent = self._unsent, []
-        if chunks and self._write_now(chunks, sum(map(len, chunks))) and not self._is_waiting:
+        if chunks and self._write_now(chunks, sum(map(len, chunks))) and not self.is_waiting:
             self._go_on()
 
     def _write_now(self, chunks: list[Bytes], size: int) -> bool:
@@ -320,7 +295,7 @@ class AnswerWriter:
 
     def _on_handed_back(self, sent: int, error: int) -> None:
         self._is_handed_over = False
-        if self._is_closed:
+        if self.is_closed:
             self._socket.close()
         elif error:
             self.close()
@@ -346,8 +321,8 @@ class AnswerWriter:
             self._unsent = _behind(self._unsent, size)
 
     def _all_is_sent(self) -> None:
-        self._hold_bytes(-self._held_bytes)
-        if not self._is_waiting:
+        self._hold_bytes(-self.held_bytes)
+        if not self.is_waiting:
             self._go_on()
 
     def _wait_to_send(self) -> None:
@@ -380,7 +355,7 @@ class AnswerWriter:
         return True
 
     def _hold_bytes(self, more: int) -> None:
-        self._held_bytes += more
+        self.held_bytes += more
         unsent = self._server.node.unsent
         unsent.add(more)
         if more > 0 and unsent.used_bytes >= unsent.max_bytes:
@@ -393,11 +368,7 @@ def _written(write: Callable[[Message, int], list[Bytes]], response: Message, co
     return chunks
 
 
-def _freed(_: object) -> None:
-    pass
-
-
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

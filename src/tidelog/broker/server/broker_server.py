@@ -243,7 +243,7 @@ class BrokerServer:
                     continue
                 self.limited_log.warning("cannot accept connections for now: %s", error)
                 self._accept_no_more()
-                self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_again)
+                self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_more)
                 return
             if (len(self.connections) >= self._max_by_files or sock.fileno() >= self._last_fd) and not self._make_room():
                 self.limited_log.warning(
@@ -287,9 +287,6 @@ class BrokerServer:
         self._counters.connections_idle_closed += 1
         oldest.close()
         return True
-
-    def _accept_again(self) -> None:
-        self._accept_more()
 
     def _throttle(self, sock: socket.socket, wait_ms: int) -> None:
         """Close a connection after a delay, because its address creates connections too fast. The delay keeps the client from

@@ -9,7 +9,7 @@ A connection reads unless one of these independent conditions holds, which are t
 
 | nothing is read while | flag | until |
 |---|---|---|
-| a response is pending | `_is_waiting` | `respond` |
+| a response is pending | `is_waiting` | `respond` |
 | the peer does not read its responses | `_unsent` | the last byte is sent |
 | one read brought many requests, and other connections go first | `_is_held` | the next round of the loop |
 | many connections move many bytes: see `turns` | `_is_held` | its turn |
@@ -29,24 +29,20 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from time import monotonic, perf_counter_ns
-from typing import TYPE_CHECKING
 
 from tidelog.broker.net.answer_rounds import SMALL_BYTES
 from tidelog.broker.net.lingering_close import LINGER_S, may_close
 from tidelog.broker.net.read_buffers import LARGE_BYTES, SHARED_BYTES
 from tidelog.broker.requests.request import Outcome
 from tidelog.broker.server.answer_writer import AnswerWriter
+from tidelog.broker.server.connection_server import ConnectionServer
 from tidelog.broker.server.secured.authentication import MAX_BYTES, MAX_HELD_BYTES, Authentication
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.settings.broker_config import Listener
-    from tidelog.broker.settings.listener_security import ListenerSecurity
-    from tidelog.security.principal import Principal
-    from tidelog.wire.codec import Bytes
+from tidelog.broker.settings.broker_config import Listener
+from tidelog.broker.settings.listener_security import ListenerSecurity
+from tidelog.security.principal import Principal
+from tidelog.wire.codec import Bytes
 
 FLUSH_BYTES = 64 * 1024
 """Up to this many bytes, the responses of one turn are sent in one write."""
@@ -125,7 +121,6 @@ class Connection(AnswerWriter):
         self._shared = self._shared[:MAX_HELD_BYTES]  # Read no more than that at once: unhandled bytes are kept.
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""
         self.principal = principal
         self._max_request_bytes = self._server.max_request_bytes
         self._shared = self._buffers.shared
@@ -146,7 +141,7 @@ class Connection(AnswerWriter):
 
     def _leave(self) -> None:
         """Close as soon as the peer's system has received all responses: see `lingering_close`."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._is_reading = False
         self._loop.remove_reader(self.fd)
@@ -157,9 +152,9 @@ class Connection(AnswerWriter):
 
     def close(self) -> None:
         """Close the connection now. Idempotent."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         if self._mute is not None:
             self._mute.cancel()
         loop = self._loop
@@ -167,7 +162,7 @@ class Connection(AnswerWriter):
         if self._unsent:
             loop.remove_writer(self.fd)
             self._unsent = []
-            self._hold_bytes(-self._held_bytes)
+            self._hold_bytes(-self.held_bytes)
         self._close_socket()
         self._release()
         self._rest = b""
@@ -194,7 +189,7 @@ class Connection(AnswerWriter):
     def _on_readable(self) -> None:
         if self._is_held:
             return
-        if self._is_waiting or self._unsent:
+        if self.is_waiting or self._unsent:
             self._not_now()
             return
         if (self._large is not None or self._limit > LARGE_BYTES) and self._turns.must_wait:
@@ -280,7 +275,7 @@ class Connection(AnswerWriter):
             if answer is Outcome.LATER:
                 early, self._early = self._early, None
                 if early is None:
-                    self._is_waiting = True
+                    self.is_waiting = True
                     break
                 answer = early
             if type(answer) is list:
@@ -316,7 +311,7 @@ class Connection(AnswerWriter):
         if not left:
             self._release()
             return
-        if self._is_closed:
+        if self.is_closed:
             return
         total = 4 + _SIZE.unpack_from(buffer, position)[0] if left >= 4 else 4
         if total <= LARGE_BYTES and left <= SHARED_BYTES:
@@ -367,13 +362,12 @@ class Connection(AnswerWriter):
         return memoryview(bytearray(data[position:end]))
 
     def discount(self, size: int) -> None:
-        """Release the memory of a frame that was kept."""
         self._buffers.discount(size)
 
     @property
     def is_within_large_request(self) -> bool:
         """Whether part of a large request has arrived and the broker waits for the peer to send the rest."""
-        return self._large is not None and not self._is_held and not self._is_waiting
+        return self._large is not None and not self._is_held and not self.is_waiting
 
     # --- whose turn it is
 
@@ -418,7 +412,7 @@ class Connection(AnswerWriter):
         if self._is_muted:
             return
         self._is_held = False
-        if self._is_closed or self._is_ending or self._is_waiting or self._unsent:
+        if self.is_closed or self._is_ending or self.is_waiting or self._unsent:
             return
         if self._rest:
             rest, self._rest = self._rest, b""
@@ -427,7 +421,7 @@ class Connection(AnswerWriter):
             self._consume(self._shared, end)
         elif self._large is not None:
             self._consume(self._large, self._filled)
-        if not self._is_reading and not self._is_closed and not (self._is_waiting or self._unsent or self._is_held):
+        if not self._is_reading and not self.is_closed and not (self.is_waiting or self._unsent or self._is_held):
             self._is_reading = True
             self._loop.add_reader(self.fd, self._on_readable)
 

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from tidelog.broker.node import Node
 from tidelog.broker.quotas.connection_quotas import ConnectionQuotas
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.listener_limits import CREATION_RATE, MAX_CONNECTIONS, UNLIMITED, limit_of
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.broker.requests.listeners import Listener
 
 
 class ConnectionLimits:
@@ -70,7 +67,6 @@ class ConnectionLimits:
         return self._quotas.wait_ms(rates)
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a new connection from an address. Return after how many ms to close the connection, 0 if it may stay open."""
         return self._quotas.wait_of_address_ms(host)
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from tidelog.broker.dispatch.dispatcher import Dispatcher
-    from tidelog.broker.loop.event_loop import LoopThreads
-    from tidelog.broker.loop.rate_limited_log import RateLimitedLog
-    from tidelog.broker.net.answer_rounds import AnswerRounds
-    from tidelog.broker.net.bulk_sender import BulkSender
-    from tidelog.broker.net.read_buffers import ReadBuffers
-    from tidelog.broker.net.tls_socket import TlsSocket
-    from tidelog.broker.net.turns import Turns
-    from tidelog.broker.node import Node
+from tidelog.broker.dispatch.dispatcher import Dispatcher
+from tidelog.broker.loop.event_loop import LoopThreads
+from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+from tidelog.broker.net.answer_rounds import AnswerRounds
+from tidelog.broker.net.bulk_sender import BulkSender
+from tidelog.broker.net.read_buffers import ReadBuffers
+from tidelog.broker.net.tls_socket import TlsSocket
+from tidelog.broker.net.turns import Turns
+from tidelog.broker.node import Node
 
 
 class ConnectionServer(Protocol):

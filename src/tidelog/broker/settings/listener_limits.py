@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidelog.broker.requests.listeners import Listener
 from tidelog.config import INT32_MAX
 from tidelog.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from tidelog.broker.requests.listeners import Listener
 
 MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"

@@ -17,31 +17,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from tidelog.broker.peers.brokers import NO_BROKER
+from tidelog.broker.peers.cluster_brokers import ClusterBrokers
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.topics.topics import PartitionView, Topics, TopicView
+from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError
 from tidelog.metadata.assumed_topic_id import known_topic_id
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import TopicImage
+from tidelog.metadata.records import PartitionRecord
 from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic import Topic
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import ZERO_UUID
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
-if TYPE_CHECKING:
-    from tidelog.broker.peers.cluster_brokers import ClusterBrokers
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.broker.requests.listeners import Listener
-    from tidelog.config import PropertyValue
-    from tidelog.metadata.delta import MetadataDelta
-    from tidelog.metadata.image import TopicImage
-    from tidelog.metadata.records import PartitionRecord
-    from tidelog.storage.topics.topic import Topic
-
 _FIRST_WITH_ALL_REPLICAS = 1
 _FIRST_LISTENER_NOT_FOUND = 6
-
-Described = dict[tuple[str, bool, bool], MetadataResponseTopic]
 
 
 class ClusterTopics(Topics):
@@ -90,11 +85,9 @@ class ClusterTopics(Topics):
 
     @property
     def generation(self) -> int:
-        """A number that changes whenever any topic changes."""
         return self._generation
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic by its name, or None if the topic does not exist."""
         view = self._views.get(name)
         if view is None:
             topic = self._plane.image.topics.get(name)
@@ -108,7 +101,6 @@ class ClusterTopics(Topics):
         return view
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return a topic by its id, or None if the topic does not exist."""
         view = self._by_id.get(topic_id)
         if view is None:
             topic = self._plane.image.topics_by_id.get(topic_id)
@@ -132,12 +124,10 @@ class ClusterTopics(Topics):
         return None
 
     def leader_of(self, name: str, partition: int) -> int:
-        """Return a partition's leader, or NO_BROKER if the partition has none."""
         record = self._plane.image.partition(name, partition)
         return NO_BROKER if record is None else record.leader
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return the properties that are set on the topic itself."""
         return self._plane.image.topic_config(name)
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
@@ -156,23 +146,18 @@ class ClusterTopics(Topics):
     # --- changing: the controllers' work
 
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def finishing(self, name: str) -> Steps[None]:
-        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     # --- inside

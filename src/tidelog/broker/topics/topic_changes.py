@@ -28,8 +28,9 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from tidelog.broker.core import Core
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Elsewhere, Until, Work
 from tidelog.broker.requests.wide_requests import discarded
@@ -39,9 +40,6 @@ from tidelog.storage.metadata.metadata_store import Change
 from tidelog.storage.segment.descriptors import ensure_spare
 from tidelog.storage.steps import Steps
 from tidelog.storage.topics.topic_table import look_alike
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
 
 CALL_S = 0.005
 """How long, in seconds, a thread works on one request's folders before it switches to another request."""

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import TYPE_CHECKING
 
 from tidelog.broker.loop.owned_tasks import OwnedTasks
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.request import Request
 from tidelog.errors import TidelogError
 from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-    from tidelog.broker.requests.request import Request
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -75,7 +72,6 @@ class TopicCreation:
         self._begin(names, lambda: self._plane.call(message, timeout_s=TIMEOUT_S))
 
     def stop(self) -> None:
-        """Drop all pending requests."""
         self._tasks.cancel()
 
     # --- inside

@@ -17,23 +17,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tidelog.broker.core import Core
+from tidelog.broker.partitions.leadership import Leadership
+from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.topics.topic_changes import TopicChanges
 from tidelog.config import PropertyValue
 from tidelog.errors import StorageError
 from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition, is_topic_name
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.partitions.leadership import Leadership
-    from tidelog.broker.requests.listeners import Listener
-    from tidelog.broker.topics.topic_changes import TopicChanges
-    from tidelog.storage.topics.topic import Topic
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_LEADER = -1

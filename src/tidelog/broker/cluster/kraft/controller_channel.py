@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.quorum import Address, Quorum
 from tidelog.broker.peers.channel import Channel
 from tidelog.errors import BrokerUnreachableError, ProtocolError, TidelogError
@@ -101,3 +100,28 @@ class ControllerChannel:
     def close(self) -> None:
         """Close all connections. Idempotent."""
         self._channels.close()
+
+
+class Channels:
+    """Channels to controllers, created on first use by `connect`. Long requests (Fetch) and others have separate ones, so neither
+    blocks the other. Use only on the event loop's thread.
+    """
+
+    def __init__(self, connect: Callable[..., Channel]) -> None:
+        self._connect = connect
+        self._channels: dict[Address, Channel] = {}
+        self._is_closed = False
+
+    def to(self, address: Address) -> Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._connect(*address)
+            if self._is_closed:
+                channel.close()
+        return channel
+
+    def close(self) -> None:
+        """Close all channels for good. Idempotent."""
+        self._is_closed = True
+        for channel in self._channels.values():
+            channel.close()

@@ -23,9 +23,10 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.errors import TidelogError
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.metadata.directory_ids import directory_of
@@ -39,9 +40,6 @@ from tidelog.wire.messages.assign_replicas_to_dirs import (
     PartitionData,
     TopicData,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -8,15 +8,14 @@ for another.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
-from tidelog.broker.cluster.kraft.channels import Channels
-from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
+from tidelog.broker.cluster.kraft.controller_channel import Channels, ControllerChannel
 from tidelog.broker.cluster.kraft.directory_assignments import DirectoryAssignments
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
@@ -41,8 +40,6 @@ from tidelog.wire.fields import Bytes, Message
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 from tidelog.wire.messages.broker_registration import Listener as RegisteredListener
-
-logger = logging.getLogger("tidelog.broker")
 
 Publish = Callable[[MetadataDelta], Awaitable[None]]
 
@@ -78,15 +75,21 @@ class KraftPlane:
         request_s = config.controller_quorum_request_timeout_ms / 1000
         self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
         access = Access(config.controller_access)
-        self._raft = Channels(f"raft-client-{self.node_id}", request_s, (min(request_s, connect_s), longest_s), access)
+        timeouts_s = min(request_s, connect_s), longest_s
+        raft_id = f"raft-client-{self.node_id}"
+        self._raft = Channels(
+            partial(Channel, client_id=raft_id, timeout_s=request_s, connect_timeouts_s=timeouts_s, access=access)
+        )
+        connect = partial(
+            Channel,
+            client_id=str(self.node_id),
+            timeout_s=config.controller_socket_timeout_ms / 1000,
+            connect_timeouts_s=config.connect_timeouts_s,
+            access=access,
+        )
         # Controllers answer a connection in order. Clients' requests may take long, so heartbeats have their own connection.
         self._controller, self._forwards = (
-            ControllerChannel(
-                self._quorum,
-                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, config.connect_timeouts_s, access),
-                config.request_timeout_ms / 1000,
-            )
-            for _ in range(2)
+            ControllerChannel(self._quorum, Channels(connect), config.request_timeout_ms / 1000) for _ in range(2)
         )
         self._loader = MetadataLoader(self.image, self._published)
         self._fetcher = MetadataFetcher(
@@ -172,22 +175,18 @@ class KraftPlane:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 before the broker is registered."""
         return self.lifecycle.broker_epoch
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker. A fenced broker may not lead or be in an ISR."""
         return self.lifecycle.is_fenced
 
     @property
     def metadata_offset(self) -> int:
-        """All records of the metadata log below this offset are replayed."""
         return self._fetcher.end_offset
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the active controller supports, by API; None before the first connection to a controller."""
         return self._controller.offered
 
     @property
@@ -205,19 +204,16 @@ class KraftPlane:
         return KNOWN
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown:
             return False
         return broker_epoch in (-1, broker.broker_epoch)
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None
@@ -234,18 +230,10 @@ class KraftPlane:
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Forward a client's request to the active controller: see `MetadataPlane.forward`."""
         response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))
 
-    async def controller(self, timeout_s: float | None = None) -> Channel:
-        """Return a connected channel to the active controller, with its API versions. Raises what `call` raises."""
-        return await self._controller.connected(timeout_s)
-
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, and BrokerError if the
-        controller refuses.
-        """
         answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
         if answer.error_code:
             raise BrokerError(

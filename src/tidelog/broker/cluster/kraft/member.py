@@ -81,7 +81,8 @@ async def joined(
                 A client that was served earlier could get metadata without any broker, and librdkafka then asks again only
                 after `topic.metadata.refresh.interval.ms`.
                 """
-                stack.push_async_callback(_stop_replicas, node)
+                assert node.replicas is not None
+                stack.push_async_callback(node.replicas.stop)
                 visible: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
                 async def published(delta: MetadataDelta) -> None:
@@ -90,11 +91,10 @@ async def joined(
                         visible.set_result(None)
 
                 plane.publish = published
-                assert node.replicas is not None
                 plane.lifecycle.unwritable = node.replicas.unwritable
                 node.replicas.on_placed = plane.assignments.placed
                 await plane.publish(difference(MetadataImage(), plane.image))
-                _start_replicas(node)
+                node.replicas.start()
                 await holding.aclose()
                 plane.lifecycle.ready_to_unfence()
                 await plane.until(plane.lifecycle.unfenced)
@@ -111,7 +111,8 @@ async def joined(
                 if config.cluster.controlled_shutdown_enable and not plane.failure.done():
                     await plane.lifecycle.shut_down_controlled(SHUTDOWN_S)
                 manager.broker_epoch = plane.broker_epoch
-                await _stop_replicas(broker.node)
+                if broker.node.replicas is not None:
+                    await broker.node.replicas.stop()
     finally:
         bound.close()
         await plane.stop()
@@ -122,17 +123,3 @@ async def _published(node: Node, delta: MetadataDelta) -> None:
     assert node.replicas is not None
     await in_slices(node.metadata_changed(delta))
     await node.replicas.published(delta)
-
-
-def _start_replicas(node: Node) -> None:
-    assert node.replicas is not None
-    assert node.fetchers is not None
-    node.fetchers.start()
-    node.replicas.start()
-
-
-async def _stop_replicas(node: Node) -> None:
-    assert node.replicas is not None
-    assert node.fetchers is not None
-    await node.fetchers.stop()
-    await node.replicas.stop()

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tidelog.broker.cluster.kraft.channels import Channels
+from tidelog.broker.cluster.kraft.controller_channel import Channels
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import NO_LEADER, Address, Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import Snapshot, SnapshotFetcher

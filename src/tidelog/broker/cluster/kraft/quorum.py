@@ -71,7 +71,6 @@ class Quorum:
         return True
 
     def learn_voters(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Learn the voters from the metadata."""
         before = self.leader
         self._voters = {node_id: Address(*address) for node_id, address in addresses.items()}
         self._addresses |= self._voters

@@ -40,7 +40,6 @@ class Snapshot(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The snapshot's file name in the metadata log's folder."""
         return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
 
 

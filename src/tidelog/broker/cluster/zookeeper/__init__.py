@@ -8,8 +8,7 @@ leads. It never becomes the controller (``/controller``).
 | `member` | a member's start and end |
 | `zookeeper_plane` | the parts, as one `MetadataPlane` |
 | `session` | ZooKeeper through kazoo, for the event loop |
-| `znode_values` | znodes written by others, parsed and checked |
-| `registration` | the broker's znode |
+| `znode_values` | the broker's znode; znodes written by others, parsed and checked |
 | `controller_requests`, `controller_apis` | LeaderAndIsr, UpdateMetadata, StopReplica |
 | `cluster_state` | applies these requests to the metadata image |
 | `configs` | properties of topics and brokers |

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidelog.broker.peers.channel import CONNECT_TIMEOUTS_S, Channel
+from tidelog.broker.peers.channel import Channel
 from tidelog.errors import BrokerUnreachableError, UnsupportedVersionError
-from tidelog.security.access import Access
 from tidelog.wire.codec import decoder
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import REQUESTS, Bytes, Message
@@ -29,24 +28,13 @@ Where = Callable[[], tuple[str, int] | None]
 
 class ControllerLink:
     """A channel to the current controller. `where` returns the controller's address on the inter-broker listener, or None if
-    there is no controller.
+    there is no controller. `connect` returns a channel to an address, and `timeout_s` bounds each request.
     """
 
-    def __init__(
-        self,
-        where: Where,
-        client_id: str,
-        timeout_s: float,
-        versions: Mapping[int, tuple[int, int]] | None = None,
-        access: Access | None = None,
-        connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
-    ) -> None:
+    def __init__(self, where: Where, connect: Callable[..., Channel], timeout_s: float) -> None:
         self._where = where
-        self._client_id = client_id
+        self._connect = connect
         self._timeout_s = timeout_s
-        self._versions = versions
-        self._access = access
-        self._connect_timeouts_s = connect_timeouts_s
         self._channel: Channel | None = None
         self._is_closed = False
 
@@ -87,7 +75,6 @@ class ControllerLink:
             raise BrokerUnreachableError(f"the controller did not answer in time: {reason}", path="controller") from None
 
     async def forward(self, frame: Bytes, timeout_s: float | None) -> bytes:
-        """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         header, position = read_request_header(frame)
         request = REQUESTS.get(header.api_key)
         if request is None:
@@ -109,12 +96,5 @@ class ControllerLink:
             channel.close()
             self._channel = channel = None
         if channel is None and where is not None and not self._is_closed:
-            self._channel = channel = Channel(
-                *where,
-                client_id=self._client_id,
-                timeout_s=self._timeout_s,
-                versions=self._versions,
-                connect_timeouts_s=self._connect_timeouts_s,
-                access=self._access,
-            )
+            self._channel = channel = self._connect(*where)
         return channel

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.broker.cluster.zookeeper.cluster_state import (
     AT_ONCE,
@@ -32,6 +31,7 @@ from tidelog.broker.cluster.zookeeper.cluster_state import (
     take_metadata,
 )
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.node import Node
 from tidelog.broker.replicas.partition import ReplicaState
 from tidelog.broker.requests.slices import in_slices, slowly
 from tidelog.metadata.assumed_topic_id import known_topic_id
@@ -48,11 +48,6 @@ from tidelog.wire.messages.leader_and_isr import (
 )
 from tidelog.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
-T = TypeVar("T")
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -111,7 +106,6 @@ class ControllerRequests:
             return await in_slices(_led_response(states, codes, version))
 
     async def update_metadata(self, request: UpdateMetadataRequest, version: int) -> UpdateMetadataResponse:
-        """Apply an UpdateMetadata request."""
         async with self.lock:
             code = self._refusal(request)
             if code:

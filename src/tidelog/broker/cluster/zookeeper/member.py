@@ -54,9 +54,8 @@ async def joined(
         async with AsyncExitStack() as stack:
 
             async def take_up(node: Node) -> None:
-                stack.push_async_callback(_stop_replicas, node)
-                assert node.replicas is not None and node.fetchers is not None
-                node.fetchers.start()
+                assert node.replicas is not None
+                stack.push_async_callback(node.replicas.stop)
                 node.replicas.start()
 
             serving = running(
@@ -79,13 +78,8 @@ async def joined(
                 if config.cluster.controlled_shutdown_enable and not plane.failure.done():
                     await plane.shut_down_controlled()
                 manager.broker_epoch = plane.broker_epoch
-                await _stop_replicas(broker.node)
+                if broker.node.replicas is not None:
+                    await broker.node.replicas.stop()
     finally:
         bound.close()
         await plane.stop()
-
-
-async def _stop_replicas(node: Node) -> None:
-    assert node.replicas is not None and node.fetchers is not None
-    await node.fetchers.stop()
-    await node.replicas.stop()

@@ -1,4 +1,5 @@
-"""Parses znodes that others have written as JSON. Malformed content raises ZookeeperError with the znode's path.
+"""Parses znodes that others have written as JSON, and makes the broker's own. Malformed content raises ZookeeperError with the
+znode's path.
 
 | znode | |
 |---|---|
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.broker.cluster.zookeeper.session import ZookeeperError
+from tidelog.broker.requests.listeners import Listener
 from tidelog.formats.partition_metadata import parse_topic_id
+from tidelog.security.client_config import PLAINTEXT
 
 T = TypeVar("T")
 
@@ -42,7 +45,6 @@ def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
 
 
 def cluster_id_of(value: dict[str, Any]) -> str:
-    """Return the cluster's id from the value of ``/cluster/id``."""
     found = value["id"]
     if not isinstance(found, str) or not found.strip():
         raise ValueError
@@ -50,7 +52,6 @@ def cluster_id_of(value: dict[str, Any]) -> str:
 
 
 def controller_of(value: dict[str, Any]) -> int:
-    """Return the controller's broker id from the value of ``/controller``."""
     return int(value["brokerid"])
 
 
@@ -73,3 +74,38 @@ def assignment_of(value: dict[str, Any]) -> Assignment:
 def last_producer_id_of(value: dict[str, Any]) -> int:
     """Return the last producer id of the block in ``/latest_producer_id_block``."""
     return int(value["block_end"])
+
+
+IDS = "/brokers/ids"
+
+
+def broker_znode(version: int, listeners: Sequence[Listener], rack: str | None, now_ms: int) -> bytes:
+    """Return a broker's znode, ``/brokers/ids/<id>``, in the version that the inter-broker protocol requires.
+
+    | version | added |
+    |---|---|
+    | 2 | host and port of a PLAINTEXT listener, jmx_port, timestamp, endpoints |
+    | 4 | rack, and the security protocol of each listener (KIP-36, KIP-103) |
+    | 5 | features (KIP-584) |
+    """
+    plain = next((one for one in listeners if one.name == PLAINTEXT), None)
+    value: dict[str, Any] = {
+        "version": version,
+        "host": None if plain is None else plain.advertised_host,
+        "port": -1 if plain is None else plain.advertised_port,
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "endpoints": [_endpoint(one) for one in listeners],
+    }
+    if version >= 4:
+        if rack is not None:
+            value["rack"] = rack
+        value["listener_security_protocol_map"] = {one.name: one.protocol for one in listeners}
+    if version >= 5:
+        value["features"] = {}
+    return json.dumps(value).encode()
+
+
+def _endpoint(listener: Listener) -> str:
+    host = f"[{listener.advertised_host}]" if ":" in listener.advertised_host else listener.advertised_host
+    return f"{listener.name}://{host}:{listener.advertised_port}"

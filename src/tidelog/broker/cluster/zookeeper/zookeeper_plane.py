@@ -17,6 +17,7 @@ import json
 import logging
 import uuid
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from tidelog.broker.cluster.zookeeper.config_writer import ZookeeperConfigWriter
@@ -24,10 +25,11 @@ from tidelog.broker.cluster.zookeeper.configs import Configs
 from tidelog.broker.cluster.zookeeper.controller_link import ControllerLink
 from tidelog.broker.cluster.zookeeper.controller_requests import ControllerRequests
 from tidelog.broker.cluster.zookeeper.isr_znodes import IsrZnodes
-from tidelog.broker.cluster.zookeeper.registration import IDS, broker_znode
 from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode, ZookeeperError
 from tidelog.broker.cluster.zookeeper.znode_values import (
+    IDS,
     assignment_of,
+    broker_znode,
     cluster_id_of,
     controller_of,
     last_producer_id_of,
@@ -36,6 +38,7 @@ from tidelog.broker.cluster.zookeeper.znode_values import (
 from tidelog.broker.loop.owned_tasks import OwnedTasks
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.node import Node
+from tidelog.broker.peers.channel import Channel
 from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
@@ -74,8 +77,6 @@ class ZookeeperPlane:
         self.broker_epoch = -1
         self.is_fenced = True
         """Whether the broker has no session and thus no registration."""
-        self.waits_for = ""
-        """What the broker waits for, as text; "" once it is registered and knows the cluster."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completes with the error after which the broker cannot continue."""
         self.tasks = OwnedTasks()
@@ -101,18 +102,16 @@ class ZookeeperPlane:
         )
         # Brokers before 0.10.0 do not know ApiVersions.
         knows_versions = self._zookeeper.protocol.is_at_least("0.10.0")
-        access = Access(config.inter_broker_access)
-        self._controller, self._forwards = (
-            ControllerLink(
-                self._where_controller,
-                str(self.node_id),
-                config.request_timeout_ms / 1000,
-                None if knows_versions else {ControlledShutdownRequest.API_KEY: (0, 1)},
-                access,
-                config.connect_timeouts_s,
-            )
-            for _ in range(2)
+        timeout_s = config.request_timeout_ms / 1000
+        connect = partial(
+            Channel,
+            client_id=str(self.node_id),
+            timeout_s=timeout_s,
+            versions=None if knows_versions else {ControlledShutdownRequest.API_KEY: (0, 1)},
+            access=Access(config.inter_broker_access),
+            connect_timeouts_s=config.connect_timeouts_s,
         )
+        self._controller, self._forwards = (ControllerLink(self._where_controller, connect, timeout_s) for _ in range(2))
 
     # --- start and stop
 
@@ -163,7 +162,6 @@ class ZookeeperPlane:
             await asyncio.wait({self.requests.has_metadata, self.failure}, timeout=RETRY_S, return_when="FIRST_COMPLETED")
             if self.failure.done():
                 self.failure.result()
-        self.waits_for = ""
         self._move("RUNNING")
 
     async def shut_down_controlled(self) -> bool:
@@ -268,12 +266,10 @@ class ZookeeperPlane:
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller broker; -1 if there is none."""
         return self._named_controller
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the controller supports; None before the first connection."""
         return self._controller.offered or self._forwards.offered
 
     @property
@@ -282,7 +278,6 @@ class ZookeeperPlane:
         return {}
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the controller considers a broker alive."""
         return broker_id in self.image.brokers
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
@@ -292,7 +287,6 @@ class ZookeeperPlane:
         return broker_id in self.image.brokers
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port for a listener, by default the inter-broker listener; None if it is unknown."""
         broker = self.image.brokers.get(broker_id)
         wanted = listener_name or self._config.inter_broker_listener_name
         for one in () if broker is None else broker.end_points:
@@ -333,7 +327,6 @@ class ZookeeperPlane:
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         return await self._forwards.forward(frame, timeout_s)
 
     async def producer_ids(self) -> range:
@@ -360,7 +353,6 @@ class ZookeeperPlane:
         return self.endpoint(self._named_controller)
 
     def _wait(self, reason: str) -> None:
-        self.waits_for = reason
         self._log.failed("broker %d waits: %s", self.node_id, reason)
 
     def _move(self, state: str) -> None:

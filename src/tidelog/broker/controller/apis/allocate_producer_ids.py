@@ -6,7 +6,7 @@ from typing import cast
 
 from tidelog.broker.apis.init_producer_id import NO_TOPIC
 from tidelog.broker.controller.controller_node import ControllerNode
-from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -14,9 +14,6 @@ from tidelog.broker.requests.slices import Work
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-
-SERVED = Versions(0, 0)
-"""The versions served here."""
 
 
 def handle(node: Node, message: AllocateProducerIdsRequest, request: Request) -> Work:
@@ -30,4 +27,6 @@ def handle(node: Node, message: AllocateProducerIdsRequest, request: Request) ->
     return AllocateProducerIdsResponse(producer_id_start=ids.start, producer_id_len=len(ids))
 
 
-API = Api(AllocateProducerIdsRequest, AllocateProducerIdsResponse, SERVED, of_brokers(AllocateProducerIdsResponse), handle)
+API = Api(
+    AllocateProducerIdsRequest, AllocateProducerIdsResponse, Versions(0, 0), of_brokers(AllocateProducerIdsResponse), handle
+)

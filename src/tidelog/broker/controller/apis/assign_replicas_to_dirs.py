@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
-from tidelog.broker.controller.rights import BROKERS, of_brokers
+from tidelog.broker.controller.registrations import BROKERS, of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.topics.topic_changes import Job
+from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.records import PartitionChangeRecord
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.assign_replicas_to_dirs import (
@@ -23,14 +26,6 @@ from tidelog.wire.messages.assign_replicas_to_dirs import (
     PartitionDataResult,
     TopicDataResult,
 )
-
-if TYPE_CHECKING:
-    from tidelog.metadata.image import MetadataImage
-    from tidelog.storage.metadata.metadata_store import MetadataStore
-    from tidelog.storage.steps import Steps
-
-SERVED = Versions(0, 0)
-"""The versions served here."""
 
 
 def handle(node: Node, message: AssignReplicasToDirsRequest, request: Request) -> Work:
@@ -86,4 +81,6 @@ def _code(image: MetadataImage, topic_id: uuid.UUID, index: int, broker_id: int)
     return ErrorCode.NONE if partition.replicas == [broker_id] else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-API = Api(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse, SERVED, of_brokers(AssignReplicasToDirsResponse), handle)
+API = Api(
+    AssignReplicasToDirsRequest, AssignReplicasToDirsResponse, Versions(0, 0), of_brokers(AssignReplicasToDirsResponse), handle
+)

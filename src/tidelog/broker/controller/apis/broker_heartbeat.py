@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
-from tidelog.broker.controller.rights import BROKERS, of_brokers
+from tidelog.broker.controller.registrations import BROKERS, of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -13,9 +13,6 @@ from tidelog.broker.requests.slices import Work
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-
-SERVED = Versions(0, 1)
-"""The versions served here."""
 
 
 def handle(node: Node, message: BrokerHeartbeatRequest, request: Request) -> Work:
@@ -25,4 +22,4 @@ def handle(node: Node, message: BrokerHeartbeatRequest, request: Request) -> Wor
     return cast("BrokerHeartbeatResponse", response)
 
 
-API = Api(BrokerHeartbeatRequest, BrokerHeartbeatResponse, SERVED, of_brokers(BrokerHeartbeatResponse), handle)
+API = Api(BrokerHeartbeatRequest, BrokerHeartbeatResponse, Versions(0, 1), of_brokers(BrokerHeartbeatResponse), handle)

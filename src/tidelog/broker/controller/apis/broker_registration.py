@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
-from tidelog.broker.controller.rights import BROKERS, of_brokers
+from tidelog.broker.controller.registrations import BROKERS, of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -14,9 +14,6 @@ from tidelog.broker.topics.topic_changes import Job
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-
-SERVED = Versions(0, 4)
-"""The versions served here."""
 
 
 def handle(node: Node, message: BrokerRegistrationRequest, request: Request) -> Work:
@@ -28,4 +25,4 @@ def handle(node: Node, message: BrokerRegistrationRequest, request: Request) -> 
     return BrokerRegistrationResponse(error_code=result.error_code, broker_epoch=result.broker_epoch)
 
 
-API = Api(BrokerRegistrationRequest, BrokerRegistrationResponse, SERVED, of_brokers(BrokerRegistrationResponse), handle)
+API = Api(BrokerRegistrationRequest, BrokerRegistrationResponse, Versions(0, 4), of_brokers(BrokerRegistrationResponse), handle)

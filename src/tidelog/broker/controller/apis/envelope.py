@@ -10,7 +10,7 @@ from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
 from tidelog.broker.controller.enveloped import EnvelopedRequest
-from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -21,9 +21,6 @@ from tidelog.wire.codec import decode
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
-
-SERVED = Versions(0, 0)
-"""The versions served here."""
 
 _VERSION_BYTES = 2
 
@@ -53,4 +50,4 @@ def _principal(data: bytes | None) -> Principal:
     return Principal(found.type, found.name)
 
 
-API = Api(EnvelopeRequest, EnvelopeResponse, SERVED, of_brokers(EnvelopeResponse), handle)
+API = Api(EnvelopeRequest, EnvelopeResponse, Versions(0, 0), of_brokers(EnvelopeResponse), handle)

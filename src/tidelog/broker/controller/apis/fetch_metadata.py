@@ -6,11 +6,13 @@ name the leader and its epoch. A fetch at the end of the log waits until the log
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
-from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.controller.metadata_reads import MetadataRead
+from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -29,11 +31,6 @@ from tidelog.wire.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidelog.broker.controller.metadata_reads import MetadataRead
 
 SERVED = Versions(12, 17)
 """The versions served here: from the first whose response names the leader's epoch to the last of Kafka 3.9."""

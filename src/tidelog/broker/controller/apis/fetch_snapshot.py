@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -20,16 +21,9 @@ from tidelog.wire.messages.fetch_snapshot import (
     FetchSnapshotResponse,
     LeaderIdAndEpoch,
     PartitionSnapshotResult,
+    SnapshotId,
     TopicSnapshotResult,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tidelog.wire.messages.fetch_snapshot import SnapshotId
-
-SERVED = Versions(0, 1)
-"""The versions served here."""
 
 MOST_BYTES = 1 << 20
 """The most bytes of a snapshot in one response."""
@@ -71,4 +65,4 @@ def _piece(folder: Path, wanted: SnapshotId, position: int, most: int) -> _Piece
     return None
 
 
-API = Api(FetchSnapshotRequest, FetchSnapshotResponse, SERVED, of_brokers(FetchSnapshotResponse), handle)
+API = Api(FetchSnapshotRequest, FetchSnapshotResponse, Versions(0, 1), of_brokers(FetchSnapshotResponse), handle)

@@ -44,7 +44,6 @@ Assignments: TypeAlias = "dict[str, Assignment]"
 
 
 def assign_ranges(assigning: Assigning) -> Assignments:
-    """Return the assignment of the `range` assignor."""
     members = assigning.members
     order = sorted(members, key=lambda one: (members[one].instance_id is None, members[one].instance_id or one))
     subscribers: dict[uuid.UUID, list[str]] = defaultdict(list)
@@ -64,7 +63,6 @@ def assign_ranges(assigning: Assigning) -> Assignments:
 
 
 def assign_uniformly(assigning: Assigning) -> Assignments:
-    """Return the assignment of the `uniform` assignor."""
     members = assigning.members
     held: dict[str, list[Partition]] = {}
     free = {(topic_id, number) for topic_id, count in assigning.partitions.items() for number in range(count)}

@@ -43,7 +43,6 @@ LEAVING_FOR_NOW = -2
 
 
 def united(one: Assignment, other: Assignment) -> Assignment:
-    """Return the union of two assignments."""
     both = dict(one)
     for topic_id, partitions in other.items():
         both[topic_id] = both.get(topic_id, frozenset()) | partitions
@@ -201,7 +200,6 @@ class ConsumerGroup:
         return GroupState.RECONCILING
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether any member is subscribed to a topic."""
         return any(topic in names_of(one, self.regexes) for one in self.subscriptions)
 
     def apply(self, changes: Iterable[Change]) -> None:
@@ -210,7 +208,6 @@ class ConsumerGroup:
             _APPLY[type(key)](self, key, value)
 
     def tombstones(self) -> list[Change]:
-        """Return the records that delete the group."""
         group_id = self.group_id
         return [
             *(change for member_id in self.members for change in removal(group_id, member_id)),
@@ -337,7 +334,6 @@ def names_of(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) 
 
 
 def removal(group_id: str, member_id: str) -> list[Change]:
-    """Return the records that remove a member."""
     return [
         Change(records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         Change(records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
@@ -346,7 +342,6 @@ def removal(group_id: str, member_id: str) -> list[Change]:
 
 
 def subscription_record(group_id: str, member: ConsumerMember) -> Change:
-    """Return the record of a member's client and subscription."""
     return Change(
         records.ConsumerGroupMemberMetadataKey(group_id, member.member_id),
         records.ConsumerGroupMemberMetadataValue(
@@ -364,7 +359,6 @@ def subscription_record(group_id: str, member: ConsumerMember) -> Change:
 
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> Change:
-    """Return the record of a member's target assignment."""
     partitions = [records.TopicPartition(topic_id, sorted(held)) for topic_id, held in target.items()]
     return Change(
         records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),

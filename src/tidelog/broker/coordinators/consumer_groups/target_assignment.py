@@ -32,7 +32,6 @@ class Planned(NamedTuple):
     assigning: Assigning
 
     def run(self) -> Assignments:
-        """Call the assignor, and return its result."""
         return ASSIGNORS[self.assignor](self.assigning)
 
 
@@ -75,7 +74,6 @@ def target_changes(group_id: str, before: Mapping[str, Assignment], after: Assig
 
 
 def names(subscriptions: Iterable[Subscription], regexes: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return the names of all subscribed topics."""
     return set().union(*(names_of(one, regexes) for one in subscriptions))
 
 

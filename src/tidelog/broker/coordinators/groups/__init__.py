@@ -2,7 +2,7 @@
 
 | read | for |
 |---|---|
-| `group` | a group and its members: data, states, results of joining and syncing |
+| `group` | a group and its members: data, states, requests and results |
 | `joining`, `delayed_response` | requests of members, and responses that wait |
 | `rebalance` | how a group reaches its next generation; session timeouts of members |
 | `membership` | adds, replaces and removes members; chooses the protocol and the leader |

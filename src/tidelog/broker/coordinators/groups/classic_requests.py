@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.consumer_groups.classic_members import (
     ClassicJoin,
@@ -23,16 +22,13 @@ from tidelog.broker.coordinators.consumer_groups.classic_members import (
 from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerMember
 from tidelog.broker.coordinators.consumer_groups.heartbeats import check_room, known
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
+from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
 from tidelog.broker.coordinators.groups.consumer_sessions import forget_session
-from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, JoinResult, SyncResult
+from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, Joining, JoinResult, Leaving, Syncing, SyncResult
 from tidelog.broker.coordinators.groups.migration import may_downgrade
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription, read_subscription
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
-    from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
 
 
 def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> JoinResult:
@@ -89,8 +85,6 @@ def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> Join
 
 def _subscription(joining: Joining) -> ConsumerProtocolSubscription:
     """Return a member's subscription, from its first protocol. Raises RefusedError (INCONSISTENT_GROUP_PROTOCOL)."""
-    if joining.subscription is not None:
-        return joining.subscription
     try:
         return read_subscription(next(iter(joining.protocols.values())))
     except ProtocolError as error:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.groups import Groups
-    from tidelog.broker.coordinators.transactions.transactions import Transactions
-    from tidelog.broker.peers.broker_channels import BrokerChannels
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.clock import Clock
-    from tidelog.storage.log_manager import LogManager
+from tidelog.broker.coordinators.groups.groups import Groups
+from tidelog.broker.coordinators.transactions.transactions import Transactions
+from tidelog.broker.peers.broker_channels import BrokerChannels
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.clock import Clock
+from tidelog.storage.log_manager import LogManager
 
 
 class CommittingBroker(Protocol):

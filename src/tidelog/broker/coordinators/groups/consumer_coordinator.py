@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.broker.coordinators.consumer_groups.assignors import Assignments
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
@@ -39,21 +39,20 @@ from tidelog.broker.coordinators.consumer_groups.target_assignment import Planne
 from tidelog.broker.coordinators.groups.consumer_sessions import ConsumerSessions, forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
 from tidelog.broker.coordinators.groups.group_records import group_entry
-from tidelog.broker.coordinators.groups.migration import check_upgrade, downgraded, drop_classic_members, may_downgrade, upgraded
+from tidelog.broker.coordinators.groups.membership import drop_all
+from tidelog.broker.coordinators.groups.migration import check_upgrade, downgraded, may_downgrade, upgraded
 from tidelog.broker.coordinators.groups.rebalance import Rebalance, stop_waiting
 from tidelog.broker.coordinators.groups.topic_patterns import PatternMatches, matching
+from tidelog.broker.core import Core
 from tidelog.broker.requests.slices import Elsewhere
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from tidelog.broker.topics.topics import Topics
 from tidelog.groups.offset_records import group_key
 from tidelog.metadata.records import GROUP_RESOURCE
 from tidelog.records.state_batches import Entry
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.broker.topics.topics import Topics
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -111,12 +110,7 @@ class ConsumerCoordinator:
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's configuration."""
         return self._core.config
-
-    @property
-    def _assignors(self) -> tuple[str, ...]:
-        return self._core.config.group_consumer_assignors
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often the members of a group send heartbeats, in ms."""
@@ -142,12 +136,9 @@ class ConsumerCoordinator:
         if consumer is not None and consumer.topics_seen != self._topics.generation:
             wanted |= {one.regex for one in consumer.subscriptions if one.regex is not None}
         for pattern in sorted(wanted):
-            new = self._patterns.unseen(pattern, self._names())
+            new = self._patterns.unseen(pattern, _names(self._topics))
             if len(new) > MANY_TOPICS:
                 self._patterns.note(pattern, new, (yield Elsewhere(partial(matching, pattern, new))))
-
-    def _names(self) -> frozenset[str]:
-        return frozenset(view.name for view in self._topics.all())
 
     # --- members
 
@@ -197,7 +188,7 @@ class ConsumerCoordinator:
 
     def around(self, may_describe: Callable[[str], bool] | None = None) -> _Surroundings:
         """Return the facts about the broker that the rules use. `may_describe` has the same meaning as for `heartbeat`."""
-        return _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, self._patterns, may_describe)
+        return _Surroundings(self._core, self._topics, self._patterns, may_describe)
 
     def _converted(self, group: Group) -> tuple[ConsumerGroup, list[Entry]]:
         """Return the group's data as a consumer group, and the records that convert it; none if it is not a classic group."""
@@ -233,7 +224,7 @@ class ConsumerCoordinator:
             logger.info("group %r is now a consumer group, with %d classic members", group.group_id, len(group.members))
             group.move(GroupState.EMPTY, self._core.clock.now_ms())
         stop_waiting(group)
-        drop_classic_members(group)
+        drop_all(group, ErrorCode.REBALANCE_IN_PROGRESS)  # They are now in the consumer group.
         group.generation_id = 0
         group.protocol_type = group.protocol_name = group.leader_id = None
         group.consumer = consumer
@@ -379,15 +370,13 @@ class _Surroundings:
         self,
         core: Core,
         topics: Topics,
-        assignors: tuple[str, ...],
-        topics_seen: object,
         patterns: PatternMatches,
         may_describe: Callable[[str], bool] | None,
     ) -> None:
         self._patterns = patterns
         self.max_size = core.config.group_consumer_max_size
-        self.assignors = assignors
-        self.topics_seen = topics_seen
+        self.assignors = core.config.group_consumer_assignors
+        self.topics_seen: object = topics.generation
         self._topics = topics
         self._may_describe = may_describe
 
@@ -396,11 +385,15 @@ class _Surroundings:
         return None if view is None else TopicFacts(view.topic_id, view.partitions[-1].partition + 1)
 
     def matching(self, regex: str) -> frozenset[str]:
-        found = self._patterns.matching(regex, frozenset(view.name for view in self._topics.all()))
+        found = self._patterns.matching(regex, _names(self._topics))
         return found if self._may_describe is None else frozenset(filter(self._may_describe, found))
 
     def is_large(self, members: int, partitions: int) -> bool:
         return members + partitions > LARGE
+
+
+def _names(topics: Topics) -> frozenset[str]:
+    return frozenset(view.name for view in topics.all())
 
 
 def _made(group_id: str, plan: Planned) -> _Made:

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import LEAVING_FOR_NOW, ConsumerMember, MemberState
 from tidelog.broker.coordinators.groups.group import Group, Session
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
+from tidelog.broker.core import Core
 
 AGAIN_MS = 1000
 """The time after which a member's removal is retried if its records could not be written."""

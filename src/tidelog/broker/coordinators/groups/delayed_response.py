@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tidelog.broker.coordinators.append_refusals import refusal_of
-from tidelog.broker.requests.request import Outcome
+from tidelog.broker.coordinators.state_log import StateLog
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Slices
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.state_log import StateLog
-    from tidelog.broker.requests.request import Request
-    from tidelog.broker.requests.slices import Slices
-    from tidelog.wire.codec import Message
 
 R = TypeVar("R", bound="_Result")
 

@@ -1,4 +1,4 @@
-"""The data of a consumer group and its members. `TRANSITIONS` lists the state changes.
+"""The data of a consumer group and its members, and the members' requests. `TRANSITIONS` lists the state changes.
 
 | state | members | waits for |
 |---|---|---|
@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from tidelog.broker.loop.delays import Delay
+from tidelog.broker.loop.timers import Timer
 from tidelog.groups.group_offsets import GroupOffsets
 from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.loop.delays import Delay
-    from tidelog.broker.loop.timers import Timer
 
 NO_GENERATION = -1
 
@@ -262,3 +260,45 @@ class Group:
         checked(TRANSITIONS, self._state, state, f"group {self.group_id!r}")
         self._state = state
         self.state_timestamp_ms = now_ms
+
+
+class Joining(NamedTuple):
+    """A JoinGroup request. Timeouts in ms; `protocols` maps names to metadata, in the member's order of preference."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: dict[str, bytes]
+    reason: str
+    is_member_id_required: bool
+    """Whether a new member first gets an id with which it must rejoin (KIP-394)."""
+    can_skip_assignment: bool
+    """Whether a returning leader understands that it need not send assignments (KIP-814)."""
+    answer: Callable[[JoinResult], None]
+    """The function that sends the response if the request has to wait."""
+    may_describe: Callable[[str], bool] | None = None
+    """Returns whether the client may see a topic; None if it may see all topics."""
+
+
+class Syncing(NamedTuple):
+    """A SyncGroup request. Only the leader sends `assignments`, by member id."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: dict[str, bytes]
+    answer: Callable[[SyncResult], None]
+
+
+class Leaving(NamedTuple):
+    """A member to remove, identified by its member id, its group instance id, or both."""
+
+    member_id: str
+    group_instance_id: str | None
+    reason: str

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidelog.broker.coordinators.append_refusals import refusal
 from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
@@ -24,8 +24,11 @@ from tidelog.broker.coordinators.groups.group_records import group_entry, group_
 from tidelog.broker.coordinators.groups.rebalance import Rebalance, give_up
 from tidelog.broker.coordinators.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.coordinators.state_log import InternalTopic, StateLog, chunks
+from tidelog.broker.core import Core
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.requests.slices import step_by_step
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.topics.topics import Topics
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import GROUP_VALUE_VERSION, OFFSET_VALUE_VERSION, group_key, offset_key
@@ -36,11 +39,6 @@ from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
-    from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.broker.topics.topics import Topics
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -90,7 +88,6 @@ class Groups:
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's configuration."""
         return self._core.config
 
     def start(self) -> None:
@@ -135,7 +132,6 @@ class Groups:
         return self.log.code_for(group_id)
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, or None if the group is unknown."""
         return self._groups.get(group_id)
 
     def get_or_create(self, group_id: str) -> Group:
@@ -147,7 +143,6 @@ class Groups:
         return group
 
     def all(self) -> list[Group]:
-        """Return all groups."""
         return list(self._groups.values())
 
     # --- writing

@@ -19,11 +19,19 @@ stable group would ignore them. So before version 9 its response names its old m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.coordinators.groups import classic_requests
-from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
-from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
+from tidelog.broker.coordinators.groups.group import (
+    UNKNOWN_MEMBER,
+    Group,
+    GroupState,
+    Joining,
+    JoinResult,
+    Leaving,
+    Member,
+    Syncing,
+    SyncResult,
+)
+from tidelog.broker.coordinators.groups.groups import Groups
 from tidelog.broker.coordinators.groups.membership import (
     add,
     await_join,
@@ -39,10 +47,6 @@ from tidelog.broker.coordinators.groups.membership import (
 )
 from tidelog.broker.coordinators.groups.rebalance import NEW_MEMBER_TIMEOUT_MS, forget_pending_sync, generation_of
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.groups import Groups
-
 
 # --- join
 

@@ -133,6 +133,16 @@ def remove(group: Group, member_id: str) -> None:
     group.pending_syncs.discard(member_id)
 
 
+def drop_all(group: Group, code: ErrorCode) -> None:
+    """Remove all members, because this group no longer has them. Pending requests get `code`."""
+    for member in list(group.members.values()):
+        answer_join(group, member, JoinResult(member.member_id, code))
+        answer_sync(member, SyncResult(code))
+        remove(group, member.member_id)
+    for member_id in list(group.pending_members):
+        forget_pending(group, member_id)
+
+
 def forget_pending(group: Group, member_id: str) -> None:
     """Stop expecting a member with this id to join."""
     delay = group.pending_members.pop(member_id, None)

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.consumer_groups.classic_members import IdOf, NameOf, assignment_bytes, ids
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
@@ -27,16 +26,14 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     united,
 )
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
-from tidelog.broker.coordinators.groups.group import Group, JoinResult, Member, SyncResult
-from tidelog.broker.coordinators.groups.membership import add, answer_join, answer_sync, choose_protocol, forget_pending, remove
+from tidelog.broker.coordinators.groups.group import Group, Member
+from tidelog.broker.coordinators.groups.membership import add, choose_protocol
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.group_settings import DOWNGRADES, UPGRADES
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator import consumer_group as records
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.settings.broker_config import BrokerConfig
 
 # --- upgrade
 
@@ -101,16 +98,6 @@ def upgraded(group: Group, id_of: IdOf) -> list[Change]:
         ),
         *(current_record(group_id, one) for one in members),
     ]
-
-
-def drop_classic_members(group: Group) -> None:
-    """Drop a classic group's members, because they are now in its consumer group. Pending requests get REBALANCE_IN_PROGRESS."""
-    for member in list(group.members.values()):
-        answer_join(group, member, JoinResult(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
-        answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-        remove(group, member.member_id)
-    for member_id in list(group.pending_members):
-        forget_pending(group, member_id)
 
 
 # --- downgrade

@@ -26,23 +26,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.broker.coordinators.groups.membership import (
     answer_join,
     answer_sync,
     begin_generation,
+    drop_all,
     elect_leader,
     forget_pending,
     has_joined,
     rebalance_timeout_ms,
     remove,
 )
+from tidelog.broker.core import Core
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.core import Core
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -301,9 +299,4 @@ def give_up(group: Group) -> None:
     """Drop a group that this broker no longer coordinates. Pending requests get NOT_COORDINATOR."""
     stop_waiting(group)
     group.move(GroupState.DEAD, group.state_timestamp_ms)
-    for member in list(group.members.values()):
-        answer_join(group, member, JoinResult(member.member_id, ErrorCode.NOT_COORDINATOR))
-        answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-        remove(group, member.member_id)
-    for member_id in list(group.pending_members):
-        forget_pending(group, member_id)
+    drop_all(group, ErrorCode.NOT_COORDINATOR)

@@ -6,14 +6,12 @@ read as version 0, as in Kafka, even if its version is higher.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidelog.broker.coordinators.groups.group import Group
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import decoder
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.group import Group
 
 _VERSION_BYTES: Final = 2
 

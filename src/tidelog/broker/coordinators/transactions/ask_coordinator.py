@@ -11,19 +11,17 @@ is asked to add the partitions.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tidelog.broker.coordinators.transactions.transactions import Transactions
 from tidelog.broker.partitions.header_check import HeaderCheck
+from tidelog.broker.partitions.leadership import Leadership
 from tidelog.broker.requests.slices import Until
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.verification_state_entry import VerificationStateEntry
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.transactions.transactions import Transactions
-    from tidelog.broker.partitions.leadership import Leadership
-    from tidelog.storage.partition.partition_log import PartitionLog
 
 
 class Asked(NamedTuple):

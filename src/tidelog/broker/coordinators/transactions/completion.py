@@ -19,9 +19,11 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidelog.broker.coordinators.transactions.markers import Markers
 from tidelog.broker.coordinators.transactions.transaction import Transaction
+from tidelog.broker.core import Core
 from tidelog.broker.peers.broker_channels import BrokerChannels
 from tidelog.broker.requests.slices import SLICE_S
 from tidelog.errors import TidelogError
@@ -36,10 +38,6 @@ from tidelog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.transactions.markers import Markers
-    from tidelog.broker.core import Core
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from tidelog.broker.coordinators.groups.groups import Groups
 from tidelog.broker.coordinators.transactions.transaction import EPOCH_EACH
+from tidelog.broker.core import Core
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.partitions.leadership import Committed, Leadership
 from tidelog.errors import LogOfflineError, TidelogError
@@ -14,10 +15,6 @@ from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin
 from tidelog.wire.error_codes import ErrorCode, error_code_of
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.groups import Groups
-    from tidelog.broker.core import Core
 
 logger = logging.getLogger("tidelog.broker")
 

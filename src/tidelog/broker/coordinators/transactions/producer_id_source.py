@@ -5,29 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TypeAlias
 
 from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.errors import StorageError
-
-if TYPE_CHECKING:
-    from tidelog.broker.peers.metadata_plane import MetadataPlane
-
+from tidelog.storage.producers.producer_ids import ProducerIds
 
 logger = logging.getLogger("tidelog.broker")
 
 PREFETCH_AT = 10
 """The next block is requested when a tenth of a block is left, as in Kafka. This is the divisor."""
-
-
-class ProducerIdSource(Protocol):
-    """A source of producer ids that returns each id only once."""
-
-    def has(self, count: int) -> bool:
-        """Whether this many ids are available without waiting."""
-
-    def next_id(self) -> int:
-        """Return an id. Raises StorageError if none is available."""
 
 
 class ClusterProducerIds:
@@ -44,11 +32,9 @@ class ClusterProducerIds:
         self._reserving: asyncio.Task[None] | None = None
 
     def has(self, count: int) -> bool:
-        """Whether this many ids are available."""
         return sum(map(len, self._blocks)) >= count
 
     def next_id(self) -> int:
-        """Return an available id. Raises StorageError if none is available."""
         if not self._blocks:
             raise StorageError("the controller has not assigned the next block of producer ids yet")
         block = self._blocks.popleft()
@@ -79,3 +65,6 @@ class ClusterProducerIds:
         block = await self._plane.producer_ids()
         self._blocks.append(block)
         self._low = len(block) // PREFETCH_AT
+
+
+ProducerIdSource: TypeAlias = ProducerIds | ClusterProducerIds

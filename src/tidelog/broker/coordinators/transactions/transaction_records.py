@@ -40,7 +40,6 @@ VALUE_VERSION_EPOCH_EACH: Final = 1
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the record key of a transactional id."""
     return encode_versioned(TransactionLogKey(transactional_id), KEY_VERSION)
 
 

@@ -16,11 +16,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tidelog.broker.coordinators.append_refusals import refusal, refusal_of
 from tidelog.broker.coordinators.state_log import COMMIT_TIMEOUT_MS, InternalTopic, StateLog, chunks
 from tidelog.broker.coordinators.transactions.completion import RETRY_MS, Completion
+from tidelog.broker.coordinators.transactions.markers import Markers
+from tidelog.broker.coordinators.transactions.producer_id_source import ProducerIdSource
 from tidelog.broker.coordinators.transactions.transaction import (
     EPOCH_EACH,
     PREPARED,
@@ -34,8 +36,10 @@ from tidelog.broker.coordinators.transactions.transaction import (
 )
 from tidelog.broker.coordinators.transactions.transaction_records import read_transactions, transaction_entry, transaction_key
 from tidelog.broker.coordinators.transactions.verifications import ADD_RETRY_MS, ADD_TRIALS, Verifications
+from tidelog.broker.core import Core
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.requests.slices import Until, awaited, in_turns, step_by_step
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.errors import StorageError, TidelogError
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TRANSACTIONS_TOPIC, TopicPartition
@@ -43,12 +47,6 @@ from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.records.state_batches import Entry
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.coordinators.transactions.markers import Markers
-    from tidelog.broker.coordinators.transactions.producer_id_source import ProducerIdSource
-    from tidelog.broker.core import Core
-    from tidelog.broker.settings.broker_config import BrokerConfig
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -158,11 +156,9 @@ class Transactions:
         return self.log.readiness(self.log.partition_of(transactional_id))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return an id's transaction, or None if the id is unknown."""
         return self._known.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
-        """Return the transactions of all ids."""
         return self._known.values()
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from tidelog.broker.peers.channel import Channel
+from tidelog.broker.replicas.following.followed_partition import FollowedPartition
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -21,8 +22,6 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 MAX_LIST_OFFSETS_VERSION = 9
-
-P = TypeVar("P")
 
 
 class Ends(NamedTuple):
@@ -41,12 +40,7 @@ class EpochEnd(NamedTuple):
     end_offset: int = -1
 
 
-class _Led(Protocol):
-    key: TopicPartition
-    leader_epoch: int
-
-
-async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[_Led]) -> dict[TopicPartition, Ends]:
+async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[FollowedPartition]) -> dict[TopicPartition, Ends]:
     """Ask for the start and end of each partition's log. A partition that is missing from the response gets an error code."""
     asked = list(partitions)
     version = min(channel.version_of(ListOffsetsRequest), MAX_LIST_OFFSETS_VERSION)
@@ -71,7 +65,7 @@ async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[_Led]
 
 
 async def ask_epoch_ends(
-    channel: Channel, replica_id: int, partitions: Iterable[tuple[_Led, int]]
+    channel: Channel, replica_id: int, partitions: Iterable[tuple[FollowedPartition, int]]
 ) -> dict[TopicPartition, EpochEnd]:
     """Ask where epochs end; each partition is sent with the epoch of the follower's last record."""
     asked = dict(partitions)
@@ -100,8 +94,8 @@ def _offsets(response: ListOffsetsResponse) -> dict[TopicPartition, tuple[int, i
     }
 
 
-def _by_topic(partitions: Iterable[_Led]) -> dict[str, list[_Led]]:
-    topics: dict[str, list[_Led]] = {}
+def _by_topic(partitions: Iterable[FollowedPartition]) -> dict[str, list[FollowedPartition]]:
+    topics: dict[str, list[FollowedPartition]] = {}
     for one in partitions:
         topics.setdefault(one.key.topic, []).append(one)
     return topics

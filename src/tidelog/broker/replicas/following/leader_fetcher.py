@@ -92,7 +92,6 @@ class LeaderFetcher:
 
     @property
     def partitions(self) -> dict[TopicPartition, FollowedPartition]:
-        """The followed partitions."""
         return self._followed.by_key
 
     @property

@@ -31,23 +31,12 @@ The rules are those of Kafka's AbstractFetcherThread. Nothing here changes a log
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 
 UNDEFINED = -1
 """The value of an epoch or end offset that the leader does not know."""
-
-
-class EpochEnds(Protocol):
-    """The part of a follower's log that the rules need."""
-
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None: ...
 
 
 class Truncation(NamedTuple):
@@ -57,7 +46,7 @@ class Truncation(NamedTuple):
     is_complete: bool
 
 
-def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncation:
+def truncation_by_epoch(log: PartitionLog, epoch: int, end_offset: int) -> Truncation:
     """Return where to truncate. `epoch` is the leader's last epoch at or below the follower's, and `end_offset` is where that
     epoch ends.
     """
@@ -97,12 +86,8 @@ def start_of_batch(log: PartitionLog, offset: int) -> int:
     """
     if not log.log_start_offset < offset < log.log_end_offset:
         return offset
-    found = log.local.locate(offset, 1, min_one_message=True, max_offset=_end(log), include_aborted=False)
+    found = log.local.locate(offset, 1, min_one_message=True, max_offset=log.local.log_end_offset_metadata, include_aborted=False)
     if found.log is None:
         return offset
     header = found.log.first_batch(found.position)
     return min(offset, header.base_offset) if header is not None and header.magic == 2 else offset
-
-
-def _end(log: PartitionLog) -> LogOffsetMetadata:
-    return log.local.log_end_offset_metadata

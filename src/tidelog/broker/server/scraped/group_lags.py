@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from tidelog.broker.node import Node
 from tidelog.errors import TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.groups.lag import (
@@ -41,11 +42,8 @@ from tidelog.groups.lag import (
     search,
 )
 from tidelog.model import TopicPartition
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.storage.partition.partition_log import PartitionLog
 
 T = TypeVar("T")
 

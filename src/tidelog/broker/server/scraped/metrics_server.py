@@ -76,7 +76,6 @@ class MetricsServer:
             self._registry.unregister(self._collector)
 
     def close(self) -> None:
-        """Stop serving metrics."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

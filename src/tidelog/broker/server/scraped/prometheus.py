@@ -41,20 +41,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tidelog.broker.loop.metrics import Histogram, Metrics
+from tidelog.broker.node import Node
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers, counted
 from tidelog.broker.server.scraped.group_lags import OnLoop, Scraped
 from tidelog.groups.lag import CatchUp, PartitionLag, Precision
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.storage.steps import Steps
-    from tidelog.storage.topics.topic_statistics import TopicStatistics
+from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic_statistics import TopicStatistics
 
 _REQUEST_EXPONENTS = range(5, 25)  # 32 µs to 17 s
 _LATENCY_EXPONENTS = range(0, 33, 2)  # 1 ms to 50 days

@@ -20,24 +20,21 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from tidelog.broker.dispatch.framed_request import FramedRequest
 from tidelog.broker.requests.request import Outcome
+from tidelog.broker.settings.listener_security import ListenerSecurity, SaslServer
 from tidelog.errors import AuthenticationError, ProtocolError
 from tidelog.security.oauth_bearer import OAuthBearerServer
 from tidelog.security.principal import USER, Principal
-from tidelog.wire.codec import decode
+from tidelog.wire.codec import Bytes, Message, decode
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES
 from tidelog.wire.headers import read_request_header, response_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.settings.listener_security import ListenerSecurity, SaslServer
-    from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
 

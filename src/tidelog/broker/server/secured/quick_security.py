@@ -21,17 +21,15 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidelog.broker.node import Node
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.metadata.records import UserScramCredentialRecord
 from tidelog.security.client_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from tidelog.security.plain import PLAIN
 from tidelog.security.scram import DEFAULT_ITERATIONS, SCRAM_IDS, credential_of, new_credential, salted_password
 from tidelog.security.secret import Secret
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
 
 CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA, TIDELOG = CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "tidelog")
 """The clients whose settings `client_config` returns."""

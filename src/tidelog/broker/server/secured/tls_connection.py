@@ -6,24 +6,21 @@ The loop watches the socket, but not OpenSSL's buffers. Therefore the connection
 
 from __future__ import annotations
 
+import socket
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tidelog.broker.net.bulk_sender import LARGE_BYTES
+from tidelog.broker.net.tls_socket import TlsSocket
 from tidelog.broker.server.answer_writer import first_part
 from tidelog.broker.server.connection import Connection
+from tidelog.broker.server.connection_server import ConnectionServer
+from tidelog.broker.settings.broker_config import Listener
 from tidelog.errors import TidelogError
 from tidelog.records.kernel import is_in_memory
 from tidelog.security.distinguished_name import subject_name
-
-if TYPE_CHECKING:
-    import socket
-
-    from tidelog.broker.net.tls_socket import TlsSocket
-    from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.settings.broker_config import Listener
-    from tidelog.security.principal import PrincipalRules
-    from tidelog.wire.codec import Bytes
+from tidelog.security.principal import PrincipalRules
+from tidelog.wire.codec import Bytes
 
 _ALERT_S = 1.0
 """How long a peer has to receive the alert, in seconds."""
@@ -52,13 +49,12 @@ class TlsConnection(Connection):
         super().__init__(server, cast("socket.socket", tls), connection_id, peer_host, listener)
 
     def close_copy(self) -> None:
-        """Close this process's copy of the socket after a fork. The peer notices nothing."""
         self._tls.abandon()
 
     # --- the handshake
 
     def _step(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
@@ -68,7 +64,7 @@ class TlsConnection(Connection):
 
     def _stepped(self, result: str | BaseException | None) -> None:
         self._server.shaking.discard(self._tls)
-        if not self._tls.stepped() or self._is_closed:
+        if not self._tls.stepped() or self.is_closed:
             return
         if isinstance(result, BaseException):
             if isinstance(result, ssl.SSLError | TidelogError):
@@ -139,7 +135,7 @@ class TlsConnection(Connection):
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._is_looking or self._is_closed or self._is_held or self._is_waiting or self._unsent or not self._is_reading:
+        if self._is_looking or self.is_closed or self._is_held or self.is_waiting or self._unsent or not self._is_reading:
             return
         if self._tls.pending:
             self._is_looking = True
@@ -147,5 +143,5 @@ class TlsConnection(Connection):
 
     def _looked(self) -> None:
         self._is_looking = False
-        if not self._is_closed and self._is_reading:
+        if not self.is_closed and self._is_reading:
             self._on_readable()
