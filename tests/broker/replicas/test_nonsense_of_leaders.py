@@ -49,9 +49,9 @@ FETCHED = {
 ENDS = [(-1, -1), (5, 2), (-3, 4), (0, -(2**63))]
 
 
-def lies(leader: SimulatedLeader, name: str, answer: Callable[..., Any]) -> None:
-    """Have `answer` called in place of a method for its first `TIMES` calls."""
-    left, honest = [None] * TIMES, getattr(leader, name)
+def lies(leader: SimulatedLeader, name: str, answer: Callable[..., Any], times: int = TIMES) -> None:
+    """Have `answer` called in place of a method for its first `times` calls."""
+    left, honest = [None] * times, getattr(leader, name)
 
     def lying(*arguments: Any) -> Any:
         return answer(honest, *arguments) if left and left.pop() is None else honest(*arguments)
@@ -72,9 +72,10 @@ def followed(tmp_path: Path, version: int, prepare: Callable[[SimulatedLeader], 
             simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
 
             def has_all() -> bool:
-                assert (second.log_start_offset, offsets(second)[:4]) == (0, [0, 1, 2, 3])
+                there = offsets(second)
+                assert (second.log_start_offset, there[:4]) == (0, [0, 1, 2, 3])
                 assert not simulation.fetchers.failed
-                return second.log_end_offset == 6
+                return there == [0, 1, 2, 3, 4, 5]  # After a truncation to 6 the log may end there without records 4 and 5.
 
             await until(has_all)
         assert first.read(0, 1 << 20).data == second.read(0, 1 << 20).data
@@ -112,7 +113,8 @@ def test_ends_of_logs(tmp_path: Path, start: int, end: int) -> None:
 
     def prepare(leader: SimulatedLeader) -> None:
         leader.led[KEY].errors.append(ErrorCode.OFFSET_OUT_OF_RANGE)
-        lies(leader, "_list_offsets", answer)
+        # Start and end are asked for together. Half a lie may be believed, and then committed records go for a moment.
+        lies(leader, "_list_offsets", answer, 2 * TIMES)
 
     followed(tmp_path, 17, prepare)
 
