@@ -30,6 +30,7 @@ from typing import Any
 import click
 
 from tidelog.cli.lazy_group import Entry, LazyGroup
+from tidelog.cli.option_values import missing_value
 from tidelog.cli.printing import notices
 from tidelog.errors import TidelogError
 
@@ -228,7 +229,7 @@ def _usage(error: click.UsageError) -> str:
         from tidelog.cli.option_names import no_such_option
 
         return no_such_option(error)
-    message = error.format_message()
+    message = missing_value(error) if isinstance(error, click.BadOptionUsage) else error.format_message()
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in ("topic", "topics"):
         message = f"{message.rstrip('.')}; to list the topics, run tidelog ls."
     return message[:1].lower() + message[1:]

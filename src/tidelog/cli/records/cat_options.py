@@ -111,10 +111,6 @@ class CatOptions:
                 (self.format_string is not None) + (self.format_name is not None) + self.as_json > 1,
                 "-f, --format and --json cannot be combined.",
             ),
-            (
-                (self.format_string or "").startswith("--"),
-                f"-f expects a format string as in kcat, not {self.format_string}: to wait for new records, use --follow.",
-            ),
             (self.tail is not None and self.count is not None, "--tail and -n cannot be combined."),
             (
                 self.counts and (self.tail is not None or self.count is not None),
