@@ -99,7 +99,7 @@ _MAX_DATETIME_MS = 253_402_214_400_000
 _MAX_TEXT = 100
 
 
-def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None) -> int:
+def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None, name: str = "") -> int:
     """Return the epoch milliseconds of a time given by a person or a program.
 
     Args:
@@ -107,11 +107,21 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
         clock: returns "now"; it is read only if the value is relative to it.
         zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
+        name: the name of the caller's argument, with which errors begin.
 
     Raises:
         InvalidArgumentError: the value is not a time (the message lists the accepted forms), is before 1970, has an unknown zone,
             or is a local time that does not occur in its zone or occurs twice.
     """
+    try:
+        return _parse(value, clock, zone, start_ms)
+    except InvalidArgumentError as error:
+        if not name:
+            raise
+        raise InvalidArgumentError(f"{name}: {error.message}", found=error.found, expected=error.expected) from None
+
+
+def _parse(value: Time, clock: Clock, zone: str | None, start_ms: int | None) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
     if isinstance(value, str):

@@ -230,7 +230,7 @@ def test_bytes_that_are_no_utf8_and_times_beyond_every_calendar() -> None:
     assert [row["timestamp"] for row in rows] == [2**63 - 1, None, 0]
     assert rows[0]["headers"] == [["h", "\ufffd\x00"]]
     assert encoding.notices() == [
-        "3 keys or values are not UTF-8; undecodable bytes became U+FFFD (--encoding base64 keeps every byte)"
+        "3 keys or values are not UTF-8; undecodable bytes became U+FFFD (encoding base64 keeps every byte)"
     ]
     encoding = record_files.Encoding("base64")
     out = io.BytesIO()

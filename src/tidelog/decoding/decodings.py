@@ -207,7 +207,7 @@ class Decodings:
             return PrefixedDecoder(JsonDecoder())
         raise InvalidArgumentError(
             f"to decode the {side}s of {topic}, {name} needs a schema registry or a schema file",
-            expected="SCHEMA_REGISTRY_URL, --registry, or --schema",
+            expected="SCHEMA_REGISTRY_URL, or the option registry or schema",
         )
 
     def _registry(self) -> SchemaRegistry | None:

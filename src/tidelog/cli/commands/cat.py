@@ -81,6 +81,7 @@ def command(options: CatOptions) -> None:
             options.where,
             ignores_case=options.ignores_case,
             decodings=decodings,
+            prefix="--",
         )
         request = scan_request(
             "",
