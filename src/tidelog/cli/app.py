@@ -24,6 +24,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -102,6 +103,12 @@ class Program(click.Command):
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
 
+        if "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments):
+            # Known before the arguments are parsed, so that errors in them are JSON, too.
+            from tidelog.cli.printing.log_lines import json_log_line
+
+            notices.write_json(json_log_line)
+
         def work() -> None:
             with self.make_context(prog_name, arguments, **extra) as ctx:
                 self.invoke(ctx)
@@ -160,6 +167,7 @@ def run(work: Callable[[], None]) -> int:
         if time.monotonic() - began > SLOW_SECONDS:
             notices.note_interpreted()
         notices.uninstall()
+        notices.write_json()
         for number, handler in previous.items():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(number, handler)

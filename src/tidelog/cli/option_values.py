@@ -31,8 +31,9 @@ def refuse_options_as_values(ctx: click.Context, args: list[str]) -> None:
     for name, value in pairwise(takewhile(lambda arg: arg != "--", args)):
         option = options.get(name)
         takes_value = option is not None and not option.is_flag and not option.count
-        if takes_value and value.startswith("--") and (value in options or value in ctx.help_option_names):
-            raise click.BadOptionUsage(name, f"option {name!r} requires an argument: found the option {value!r}", ctx)
+        other = value.partition("=")[0]
+        if takes_value and other.startswith("--") and (other in options or other in ctx.help_option_names):
+            raise click.BadOptionUsage(name, f"option {name!r} requires an argument: found the option {other!r}", ctx)
 
 
 def missing_value(error: click.BadOptionUsage) -> str:
