@@ -167,6 +167,16 @@ def test_why_there_is_no_record(partly_filled: Path, options: list[object], note
     assert bool(ran.json_lines) == (not notes or "--count" in options or notes[0].endswith(("starts at 3", "ends at 0")))
 
 
+@pytest.mark.parametrize(
+    ("more", "stdout"),
+    [([], "topic  time  records\n"), (["--format", "csv"], "topic,time,records\n"), (["--json"], ""), (["--key", "x"], None)],
+)
+def test_a_histogram_of_nothing(partly_filled: Path, more: list[str], stdout: str | None) -> None:
+    ran = run_ok("cat", partly_filled, "orders", "-p", 1, "--count", "--every", "1m", *more)
+    assert stdout is None or ran.stdout == stdout
+    assert "no record matches (0 were read): orders-1 is empty" in ran.stderr
+
+
 def test_many_partitions_without_a_record_are_one_note(tmp_path: Path) -> None:
     for number in range(5):
         LogBuilder(tmp_path, number, topic="orders").close()

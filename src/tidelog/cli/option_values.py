@@ -45,5 +45,6 @@ def missing_value(error: click.BadOptionUsage) -> str:
         return f"{message}."
     expected = option.make_metavar(error.ctx)
     if isinstance(option.type, click.Choice):
-        expected = f"one of {', '.join(map(repr, option.type.choices))}"
+        choices = list(map(repr, option.type.choices))
+        expected = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
     return f"{message}{',' if ': found' in message else ':'} expected {expected}{_HINTS.get(error.option_name, '')}."

@@ -284,7 +284,8 @@ def _count(
         }
         for topic, start, count in count_rows(counts, reading.topics, every_ms)
     ]
-    header = list(rows[0])
+    # With --every, an empty topic has no row.
+    header = ["topic", *([] if every_ms is None else ["time"]), "records", *reading.assumptions]
     if format_name == "jsonl":
         lines: Iterator[str] = map(json_line, rows)
     elif format_name == "csv":
