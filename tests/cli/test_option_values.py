@@ -49,3 +49,41 @@ def test_a_value_may_begin_with_hyphens() -> None:
     assert "no such folder" in run("cat", "nowhere", "topic", "--grep=--json").error
     assert "no such folder" in run("cat", "nowhere", "topic", "--grep", "--other").error
     assert "no topic" not in run("cat", "nowhere", "topic", "--grep", "--", "--json").error
+
+
+@pytest.mark.parametrize("name", list(commands()))
+def test_a_number_that_is_too_large(name: str) -> None:
+    """No number that an option takes is larger than an int64, which Arrow and Kafka use."""
+    for param in command_named(name).params:
+        if isinstance(param.type, click.IntRange):
+            arguments = ["x" for one in command_named(name).params if isinstance(one, click.Argument) and one.required]
+            ran = run(*name.split(), *arguments, param.opts[0], 10**30)
+            assert ran.exit_code == 2
+            assert ran.error.startswith(f"tidelog: invalid value for '{param.opts[0]}': {10**30} is not in the range "), ran.error
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["cat", "d", "t", "--count", "--every", "soon"],
+        ["cat", "d", "t", "--to", "now", "--max-lateness", "soon"],
+        ["groups", "lag", "d", "--max-lag", "soon"],
+        ["groups", "lag", "d", "--window", "soon"],
+        ["groups", "describe", "d", "g", "--window", "soon"],
+        ["groups", "reset", "a:1", "g", "--by", "soon"],
+        ["retention", "d", "--retention", "soon"],
+        ["backup", "d", "b", "--follow", "--every", "soon"],
+        ["job", "lag", "d", "--max-lag", "soon"],
+        ["job", "mirror", "a:1", "--target", "a:2", "--map", "m", "--pause", "soon"],
+        ["cat", "d", "t", "--offset", "soon"],
+    ],
+)
+def test_a_wrong_duration_or_offset_names_its_option(args: list[str]) -> None:
+    ran = run(*args)
+    assert ran.exit_code == 2
+    assert args[-2] in ran.error and "'soon'" in ran.error
+    assert ran.stderr.splitlines()[-1].endswith("--help'.")
+
+
+def test_an_error_is_one_line() -> None:
+    assert run("completion").error == "tidelog: missing argument 'SHELL'. Choose from: bash, zsh, fish"

@@ -237,7 +237,7 @@ def _usage(error: click.UsageError) -> str:
         from tidelog.cli.option_names import no_such_option
 
         return no_such_option(error)
-    message = missing_value(error) if isinstance(error, click.BadOptionUsage) else error.format_message()
+    message = missing_value(error) if isinstance(error, click.BadOptionUsage) else " ".join(error.format_message().split())
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in ("topic", "topics"):
         message = f"{message.rstrip('.')}; to list the topics, run tidelog ls."
     return message[:1].lower() + message[1:]

@@ -26,6 +26,7 @@ from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
+from tidelog.errors import InvalidArgumentError
 from tidelog.model import KAFKAS_TOPICS
 from tidelog.near_names import did_you_mean
 from tidelog.sources.opening import open_source
@@ -54,7 +55,10 @@ def command(options: CatOptions) -> None:
     """
     with lean_imports():
         import pyarrow  # noqa: F401
-    offsets = None if options.offset is None else parse_offset(options.offset)
+    try:
+        offsets = None if options.offset is None else parse_offset(options.offset)
+    except InvalidArgumentError as error:
+        raise click.UsageError(str(error)) from None
     if options.follows and offsets is not None and offsets.end is not None:
         raise click.UsageError("--follow and an --offset with an end cannot be combined.")
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
