@@ -70,6 +70,14 @@ CLOCK = ManualClock(NOW)
         ("2013-07-10 9am", NOW),
         ("yesterday 9", NOW - DAY),
         ("11am Europe/Berlin", NOW),
+        ("noon", NOW + 3 * HOUR),
+        ("Midnight", JULY_10),
+        ("today noon", NOW + 3 * HOUR),
+        ("yesterday midnight", JULY_10 - DAY),
+        ("last tue noon", NOW - 21 * HOUR),
+        ("2013-07-10 NOON", NOW + 3 * HOUR),
+        ("noon Asia/Tokyo", NOW - 6 * HOUR),
+        ("today noon +03:00", NOW),
         ("2013-07-10T09", NOW),
         ("2013-07-10 09Z", NOW),
         ("2013-07-10 9:15", NOW + 15 * MINUTE),
@@ -100,6 +108,11 @@ def test_texts(text: str, expected: int) -> None:
         "-",
         "monday",
         "mon 09:00",
+        "noon today",
+        "noons",
+        "todaynoon",
+        "noon:30",
+        "noon pm",
         "last week",
         "last m",
         "0am",
@@ -310,8 +323,9 @@ def test_local_times_that_clocks_skip_or_repeat() -> None:
     ):
         parse_time("2026-10-25T02:30", CLOCK, zone="Europe/Berlin")
     # A day begins at one instant, also where its midnight is skipped or comes twice.
-    assert format_time(parse_time("2018-11-04", CLOCK, zone="America/Sao_Paulo")) == "2018-11-04T03:00:00.000Z"
-    assert format_time(parse_time("2026-11-01", CLOCK, zone="America/Havana")) == "2026-11-01T04:00:00.000Z"
+    for midnight in ("", " midnight"):
+        assert format_time(parse_time(f"2018-11-04{midnight}", CLOCK, zone="America/Sao_Paulo")) == "2018-11-04T03:00:00.000Z"
+        assert format_time(parse_time(f"2026-11-01{midnight}", CLOCK, zone="America/Havana")) == "2026-11-01T04:00:00.000Z"
 
 
 @given(
@@ -351,7 +365,7 @@ def test_a_span_after_the_start() -> None:
         parse_time("+15m", CLOCK)
     assert is_after_start("+15m")
     assert not any(map(is_after_start, ("-15m", "now+15m", "+10000-01-01", "+", "", "15m ago")))
-    assert all(map(is_time_of_day, ("09:15", " 9am ", "09:15 Europe/Berlin")))
+    assert all(map(is_time_of_day, ("09:15", " 9am ", "09:15 Europe/Berlin", "noon", "midnight")))
     assert not any(map(is_time_of_day, ("today 09:15", "2013-07-10T09:15", "+15m", "now", "1")))
 
 

@@ -10,6 +10,7 @@
     last monday                             the latest Monday before today
     yesterday 09:00, last mon 09:00         that day at that time
     09:00, 09:00:15, 9am, 9:30 pm           today at that time
+    noon, last mon noon, midnight           12:00; 00:00, the start of the day
     1373414400000                           digits alone: epoch milliseconds
     now                                     the clock's time
     -3d, -90m, -1h30m, -2w, -45s            that long before now (w d h m s ms, largest unit first); also now-3d, 3d ago
@@ -41,7 +42,7 @@ from tidelog.errors import InvalidArgumentError
 __all__ = ["Time", "format_time", "parse_duration", "parse_time"]
 
 ACCEPTED = (
-    "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 9am, 09:00 Europe/Berlin, epoch milliseconds, now, "
+    "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 9am, noon, 09:00 Europe/Berlin, epoch milliseconds, now, "
     "or a time ago such as -3d, -90m, 2 hours ago"
 )
 """The accepted forms of a time, in one line, for messages and help texts."""
@@ -78,7 +79,8 @@ _RELATIVE = re.compile(rf"(?P<now>now)?\ ?(?P<sign>[-+])\ ?(?P<span>{_SPAN})|(?P
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAYS_FROM_TODAY = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
-_TIME_OF_DAY = r"(?: \d\d?(?: :\d\d )?\ ?[ap]m | \d\d?:\d\d (?: :\d\d (?:[.,]\d+)? )? )"
+_NAMED_TIMES_OF_DAY = {"midnight": "00:00", "noon": "12:00"}
+_TIME_OF_DAY = rf"(?: {'|'.join(_NAMED_TIMES_OF_DAY)} | \d\d?(?: :\d\d )?\ ?[ap]m | \d\d?:\d\d (?: :\d\d (?:[.,]\d+)? )? )"
 _ZONE = r"(?P<offset>[Zz]|[+-]\d\d(?::?\d\d)?) | \ (?P<zone>[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)"
 _LOCAL = re.compile(
     rf"""(?: (?P<year>[+]?\d{{4,9}})-(?P<month>\d\d)-(?P<day>\d\d) (?: [T\ ] (?P<at>{_TIME_OF_DAY}|\d\d) )?
@@ -97,7 +99,7 @@ _MAX_DATETIME_MS = 253_402_214_400_000
 _MAX_TEXT = 100
 
 
-def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None) -> int:
+def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None, name: str = "") -> int:
     """Return the epoch milliseconds of a time given by a person or a program.
 
     Args:
@@ -105,11 +107,21 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
         clock: returns "now"; it is read only if the value is relative to it.
         zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
+        name: the name of the caller's argument, with which errors begin.
 
     Raises:
         InvalidArgumentError: the value is not a time (the message lists the accepted forms), is before 1970, has an unknown zone,
             or is a local time that does not occur in its zone or occurs twice.
     """
+    try:
+        return _parse(value, clock, zone, start_ms)
+    except InvalidArgumentError as error:
+        if not name:
+            raise
+        raise InvalidArgumentError(f"{name}: {error.message}", found=error.found, expected=error.expected) from None
+
+
+def _parse(value: Time, clock: Clock, zone: str | None, start_ms: int | None) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
     if isinstance(value, str):
@@ -247,7 +259,7 @@ def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | No
         raise InvalidArgumentError(f"the rules of {zones.zone_name(zone)} end with the year 9999: give a time in UTC")
     second, millisecond = divmod(time_of_day_ms, _SECOND_MS)
     local = datetime(year, month, day, second // 3600, second // 60 % 60, second % 60, millisecond * 1000)
-    return zones.instant(local, zone, text, is_start_of_day=at is None)
+    return zones.instant(local, zone, text, is_start_of_day=at is None or at.lower() == "midnight")
 
 
 def _named_zone(name: str | None) -> tzinfo | None:
@@ -283,6 +295,7 @@ def _calendar_day(year: int, month: int, day: int, text: str) -> int:
 
 
 def _time_of_day_ms(text: str, whole: str) -> int:
+    text = _NAMED_TIMES_OF_DAY.get(text.lower(), text)
     half = text[-2:].lower() if text[-1] in "mM" else None
     if half is not None:
         clock_hour, colon, minute = text[:-2].strip().partition(":")

@@ -68,6 +68,16 @@ def find_zone(name: str) -> tzinfo:
     raise InvalidArgumentError("no such time zone", found=found, expected="an IANA name, such as Europe/Berlin")
 
 
+def check_zone(name: str, argument: str) -> None:
+    """Check that a zone exists. Raises InvalidArgumentError, whose message begins with the name of the caller's argument."""
+    if not isinstance(name, str):
+        raise InvalidArgumentError(argument, found=repr(name), expected="an IANA name, such as Europe/Berlin")
+    try:
+        find_zone(name)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{argument}: {error.message}", found=error.found, expected=error.expected) from None
+
+
 def zone_name(zone: tzinfo) -> str:
     """Return the zone's IANA name."""
     return str(getattr(zone, "key", "UTC"))

@@ -83,6 +83,20 @@ def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None
     assert "metrics cannot be reported: the broker did not answer the metrics thread in time" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 200), ("/metrics?name[]=x", 200), ("/healthz", 503), ("/healthz/redy", 404), ("/health", 404)]
+)
+def test_only_known_paths_are_answered(server: MetricsServer, path: str, status: int) -> None:
+    """A probe with a wrong path must not succeed."""
+    found, body = asked(server, path)
+    assert found == status
+    assert ("no such path: expected /metrics, /healthz, " in body) == (status == 404)
+    connection = HTTPConnection(*server.address, timeout=patience.PATIENCE_S)
+    connection.request("HEAD", path)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (status, b"")
+
+
 def asked(server: MetricsServer, path: str) -> tuple[int, str]:
     connection = HTTPConnection(*server.address, timeout=patience.PATIENCE_S)
     try:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import tidelog
 from tests.cli.conftest import KAFKA_3, run, run_ok, start
 from tests.patience import PATIENCE_S
+from tests.sources.logs import LogBuilder
 from tidelog.cli.records import reading
 from tidelog.cli.records.format_string import parse_format
 from tidelog.cli.records.offset_option import OffsetOption, parse_offset
@@ -125,6 +126,64 @@ def test_a_selection_of_nothing_says_so(everything: list[Row]) -> None:
     ):
         found = run_ok("cat", KAFKA_3, TOPIC, *options)
         assert found.stderr == f"note: no record matches ({len(everything)} were read){hint}\n"
+
+
+@pytest.fixture
+def partly_filled(tmp_path: Path) -> Path:
+    """A topic whose partition 0 has offsets 3 to 5, and whose partition 1 is empty."""
+    LogBuilder(tmp_path, 1, topic="orders").close()
+    builder = LogBuilder(tmp_path, topic="orders")
+    for number in range(6):
+        builder.append([(1000 + number, b"k", b"v")])
+    builder.close(log_start=3)
+    return builder.data_dir
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        (["-p", 0, "--offset", 4], []),
+        (["-p", 0, "--offset", 0], []),
+        (["-p", 0, "--offset", 1], ["--offset 1 is before the start of orders-0, which starts at 3"]),
+        (["-p", 0, "--offset", 6], ["--offset 6 finds nothing in orders-0, which ends at 6", "no record matches (0 were read)"]),
+        (
+            ["--offset", "7:9", "--count"],
+            [
+                "--offset 7 finds nothing in orders-0, which ends at 6, orders-1, which ends at 0",
+                "no record matches (0 were read)",
+            ],
+        ),
+        (["--offset", 4], ["--offset 4 finds nothing in orders-1, which ends at 0"]),
+        (["-p", 1], ["no record matches (0 were read): orders-1 is empty"]),
+        (["-p", 1, "--tail", 3], ["no record matches (0 were read): orders-1 is empty"]),
+        (["-p", 1, "--where", "true"], ["no record matches (0 were read): orders-1 is empty"]),
+        (["--from", 2000], ["no record matches (0 were read); to see the time range of each topic, run tidelog ls"]),
+    ],
+)
+def test_why_there_is_no_record(partly_filled: Path, options: list[object], notes: list[str]) -> None:
+    ran = run_ok("cat", partly_filled, "orders", *options, "--format", "jsonl")
+    ours = [one.removeprefix("note: ") for one in ran.notes if one.startswith(("note: --offset", "note: no record"))]
+    assert ours == notes
+    assert bool(ran.json_lines) == (not notes or "--count" in options or notes[0].endswith(("starts at 3", "ends at 0")))
+
+
+@pytest.mark.parametrize(
+    ("more", "stdout"),
+    [([], "topic  time  records\n"), (["--format", "csv"], "topic,time,records\n"), (["--json"], ""), (["--key", "x"], None)],
+)
+def test_a_histogram_of_nothing(partly_filled: Path, more: list[str], stdout: str | None) -> None:
+    ran = run_ok("cat", partly_filled, "orders", "-p", 1, "--count", "--every", "1m", *more)
+    assert stdout is None or ran.stdout == stdout
+    assert "no record matches (0 were read): orders-1 is empty" in ran.stderr
+
+
+def test_many_partitions_without_a_record_are_one_note(tmp_path: Path) -> None:
+    for number in range(5):
+        LogBuilder(tmp_path, number, topic="orders").close()
+    ran = run_ok("cat", tmp_path, "orders")
+    assert ran.notes == [
+        "note: no record matches (0 were read): orders-0 is empty, orders-1 is empty, orders-2 is empty, and 2 more partitions"
+    ]
 
 
 def test_a_time_in_two_arguments_is_no_topic() -> None:
@@ -376,6 +435,7 @@ def test_plain_text_in_a_format_stays(text: str) -> None:
         ["--count", "--every", "soon"],
         ["--count", "--format", "parquet"],
         ["--follow", "--to", "now"],
+        ["--follow", "--offset", "1:5"],
         ["--follow", "--sort", "time"],
         ["--follow", "--format", "arrow"],
         ["--follow", "-o", "x.jsonl"],
@@ -410,3 +470,15 @@ def test_records_that_arrive_are_followed(tmp_path: Any, is_folder: bool) -> Non
                 broker.produce("orders", b"new %d" % n, partition=n % 2)
                 assert json.loads(next(lines))["value"] == f"new {n}"
             assert process.wait(PATIENCE_S) == 0
+
+
+def test_records_are_followed_from_an_offset_that_does_not_exist_yet(tmp_path: Path) -> None:
+    with tidelog.Broker(tmp_path) as broker:
+        broker.create_topic("orders")
+        broker.produce("orders", b"0")
+        with start("cat", broker.bootstrap_servers, "orders", "--follow", "--offset", 3, "-n", 1, "--format", "jsonl") as process:
+            for n in range(1, 4):
+                broker.produce("orders", b"%d" % n)
+            stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        assert json.loads(stdout)["offset"] == 3
+        assert b"no record matches" not in stderr

@@ -234,3 +234,11 @@ def test_the_latest_offset_of_a_log_that_lacks_its_end(tmp_path: Path) -> None:
     assert row["offset"] == end
     assert [(one["first_offset"], one["end_offset"]) for one in row["missing"]] == [(end, end + 7)]
     assert f"offsets [{end}, {end + 7}) missing" in ran.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nothing_at_or_after_a_time_is_said(more: tuple[str, ...]) -> None:
+    ran = run_ok("find", KAFKA_3, "two-partitions", "--at", "2100-01-01", *more)
+    hint = "to see the time range of each topic, run tidelog ls"
+    assert ran.notes == [f"note: no record of two-partitions is at or after 2100-01-01T00:00:00.000Z; {hint}"]
+    assert not run_ok("find", KAFKA_3, "two-partitions", "--at", "2020-01-01", *more).notes

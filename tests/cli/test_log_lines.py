@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
+import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -91,3 +94,35 @@ def test_of_each_kind_only_some(capsys: pytest.CaptureFixture[str]) -> None:
         "refused 100",
         "another kind",
     ]
+
+
+def test_what_libraries_and_threads_say(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise ValueError("of the thread")
+
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError("of the object")
+
+    notices.install()
+    before = threading.excepthook, sys.unraisablehook
+    with log_lines("info", "json"):
+        thread = threading.Thread(target=fail, name="worker")
+        thread.start()
+        thread.join()
+        one = Failing()
+        del one
+        logging.getLogger("botocore").warning("slow %s", "down")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("old", DeprecationWarning, stacklevel=1)
+        logger.info("ours, once")
+    assert (threading.excepthook, sys.unraisablehook) == before
+    notices.uninstall()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    thread_ended, not_raised, library, warning, ours = (line["message"] for line in lines)
+    assert thread_ended == "thread worker ended with an unexpected error: of the thread"
+    assert not_raised.endswith(": of the object")
+    assert (library, ours) == ("slow down", "ours, once")
+    assert "DeprecationWarning: old" in warning
+    assert lines[0]["traceback"].endswith("ValueError: of the thread")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import run_process
+from tests.cli.conftest import run, run_process
 from tests.cli.test_serve import serving
 from tests.patience import PATIENCE_S
 
@@ -67,3 +67,25 @@ def test_an_error_that_ends_it_is_an_object_too(tmp_path: Path) -> None:
     assert last["message"].startswith("cannot create the data folder")
     ran = run_process("serve", "--data", tmp_path / "data", "--metrics", "x:y", "--log-format", "json")
     assert "not an address" in lines(ran.stderr)[-1]["message"]
+
+
+@pytest.mark.parametrize("form", [["--log-format", "json"], ["--log-format=json"]])
+@pytest.mark.parametrize(
+    ("options", "exit_code", "error"),
+    [
+        ([], 2, "there is no data folder: give --data, or a --config with log.dirs."),
+        (["--nope"], 2, "no such option '--nope' (did you mean --property?)."),
+        (["--listen"], 2, "option '--listen' requires an argument: "),
+        (["--property", "foo"], 2, "--property 'foo' is not NAME=VALUE."),
+        (["--property", "log.segment.bytes=abc"], 1, "log.segment.bytes (segment.bytes) must be a whole number: found 'abc'"),
+        (["--config", "missing"], 1, "cannot read the properties: No such file or directory (missing)"),
+    ],
+)
+def test_errors_before_the_start_are_objects_too(form: list[str], options: list[str], exit_code: int, error: str) -> None:
+    ran = run("serve", *options, *form)
+    assert ran.exit_code == exit_code
+    first, *others = lines(ran.stderr)
+    assert (first["level"], first["area"]) == ("error", "serve")
+    assert first["message"].startswith(error)
+    assert [one["message"] for one in others] == (["Try 'tidelog serve --help'."] if exit_code == 2 else [])
+    assert run("serve").stderr.startswith("tidelog: ")

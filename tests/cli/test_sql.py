@@ -132,7 +132,7 @@ def test_standard_input(folder: Path) -> None:
         (
             ["copy orders to 'x.csv'"],
             1,
-            "tidelog: COPY is refused, because queries are read-only: to write a result to a file, use --output FILE",
+            "tidelog: COPY is refused, because queries are read-only: to write a result to a file, use tidelog sql --output FILE",
         ),
         ([""], 2, "tidelog: the query is empty."),
         (["select 1; select 2", "-o", "x.csv"], 2, "tidelog: --output accepts one result"),

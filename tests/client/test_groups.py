@@ -594,7 +594,7 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
         (["reset", "{address}", "g", "--to", "now", "--execute", "--dry-run"], 2, "cannot be combined"),
         (["reset", "{address}", "g"], 2, "give exactly one of --to, --to-offset and --by"),
         (["reset", "{address}", "g", "--to", "now", "--by", "1h"], 2, "give exactly one of --to, --to-offset and --by"),
-        (["reset", "{address}", "g", "--by", "soon"], 1, "the text is not a duration"),
+        (["reset", "{address}", "g", "--by", "soon"], 2, "--by: the text is not a duration"),
         (["reset", "{address}", "g", "--by", "9999w"], 1, "before 1970"),
         (["reset", "{address}", "g", "--to", "now", "--topic", "t:x"], 2, "is neither a topic nor a topic with partitions"),
         (["reset", "{address}", "g", "--to", "now", "--topic", "t:9999999999"], 2, "is not a partition number"),

@@ -244,3 +244,23 @@ def test_nothing_is_written(builder: LogBuilder) -> None:
     before = state()
     offsets(builder, start=NINE, isolation="read_committed")
     assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "beginning"),
+    [
+        ({"start": "soon"}, "start: not a time: 'soon'"),
+        ({"end": "soon"}, "end: not a time: 'soon'"),
+        ({"end": "+15m"}, r"end: '\+15m' is relative"),
+        ({"tz": "Mars"}, "tz: no such time zone: found 'Mars'"),
+        ({"tz": 5}, "tz: found 5"),
+        ({"where": "1="}, "where: Parser Error"),
+        ({"where": 3}, "where: the expression is not a text: found 3"),
+        ({"offsets": {0: "x"}}, "offsets: found {0: 'x'}"),
+        ({"offsets": [1]}, r"offsets: found \[1\]"),
+        ({"offsets": {0: ("a", None)}}, "offsets: found"),
+    ],
+)
+def test_an_error_names_the_argument(builder: LogBuilder, arguments: dict[str, Any], beginning: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^{beginning}"):
+        offsets(builder, **arguments)

@@ -104,6 +104,10 @@ def test_avro_by_a_newer_schema_and_by_file(load: Callable[..., DataFrame], regi
     file = tmp_path / "order.avsc"
     file.write_text(json.dumps(ORDER))
     assert load(folder, decode="avro", schema=str(file)).selectExpr(*SUMS).collect() == [(45, 10, 1)]
+    # The writers' schemas come from the registry; the type is that of the file.
+    both = load(folder, **options, schema=str(file))
+    assert both.select("value").schema[0].dataType.simpleString() == "struct<id:bigint,at:timestamp,note:string>"
+    assert both.selectExpr(*SUMS).collect() == [(45, 10, 1)]
     with pytest.raises(Exception, match="the registry has no subject orders-key"):
         load(folder, keyDecode="avro", **{"schema.registry.url": url})
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.web.conftest import FOLDER, Answers
 from tidelog import web
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidArgumentError
+from tidelog.web.app import ENDPOINTS
 from tidelog.web.query import NAMES, Query
 
 READERS = {name for name in vars(Query) if not name.startswith("_")}
@@ -44,3 +46,31 @@ def test_the_known_names_are_those_that_are_read() -> None:
 def test_an_unknown_name() -> None:
     with pytest.raises(InvalidArgumentError, match=r"unknown parameter: strat \(did you mean start\?\)"):
         Query([("topic", "orders"), ("strat", "-15m")], SystemClock())
+
+
+VALID = {
+    "source": FOLDER,
+    "topic": "two-partitions",
+    "partition": "0",
+    "offset": "0",
+    "timestamp": "0",
+    "part": "value",
+    "group": "g",
+}
+
+ALL_VALID = {"topic", "group", "source", "key", "header", "q", "last"}
+"""The parameters of which every text is valid, or names something that may not exist; `last` is only for `tail`."""
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - ALL_VALID))
+def test_an_error_names_the_parameter(golden: Answers, name: str) -> None:
+    refusals = 0
+    for path in (*ENDPOINTS, "export", "bytes"):
+        found = golden.client.get(f"/api/{path}", params={**VALID, name: "1=("})
+        # A path that does not read the parameter may answer something else.
+        if found.status_code == 400:
+            error = found.json()["error"]
+            assert name in error["what"], path
+            assert "--" not in str(error), path
+            refusals += 1
+    assert refusals

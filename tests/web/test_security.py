@@ -209,3 +209,28 @@ def test_an_unknown_format_is_an_error_at_the_start(option: str, tmp_path: Path)
     assert run("ui", f"{tmp_path}/nothing", option, "orders=jsn").error.startswith(
         "tidelog: unknown format: jsn (did you mean json?)"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--schema", "missing.avsc"], "cannot read the schema: No such file or directory (missing.avsc)"),
+        (["--schema", "orders=missing"], "cannot read the schema: No such file or directory (missing)"),
+        (["--schema", "."], "cannot read the schema: Is a directory (.)"),
+        (["--schema", ""], "the file is missing: found '', expected FILE or TOPIC=FILE"),
+        (["--schema", "orders="], "the file is missing: found 'orders=', expected FILE or TOPIC=FILE"),
+        (["--decode", "orders="], "the format is missing: found 'orders=', expected FORMAT or TOPIC=FORMAT"),
+        (["--schema", "bytes.avsc"], "the schema is not UTF-8 (bytes.avsc)"),
+        (["--schema", "empty.avsc"], "not an Avro schema: "),
+        (["--decode", "json", "--schema", "bytes.avsc"], "the schema is not UTF-8 (bytes.avsc)"),
+        (["--registry-config", "missing"], "cannot read the properties: No such file or directory (missing)"),
+    ],
+)
+def test_a_file_that_an_option_names_is_read_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bytes.avsc").write_bytes(b"\xff\x00")
+    Path("empty.avsc").write_bytes(b"")
+    for command in (["ui", "nothing"], ["cat", "nothing", "orders", *([] if "--decode" in options else ["--decode", "avro"])]):
+        assert run(*command, *options).error.startswith(f"tidelog: {error}")

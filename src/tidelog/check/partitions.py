@@ -178,7 +178,7 @@ def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | Non
         return None
     path = Path(directory)
     if not path.is_dir():
-        raise NotFoundError("the time map directory does not exist", path=path)
+        raise NotFoundError(f"the time map directory {'is a file' if path.exists() else 'does not exist'}", path=path)
     return path
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | `app` | the command group; how every run ends: exit codes, one-line errors, closed pipes |
 | `lazy_group` | commands that are imported when they are called |
-| `completion`, `option_names` | completion in shells; suggestions for unknown options |
+| `completion`, `option_names`, `option_values` | completion in shells; unknown options; options without a value |
 | `lean_imports` | imports pyarrow without numpy and pandas |
 | `options`, `index_options` | arguments and options shared by several commands; parsing of times |
 | `commands/` | one file per command |

@@ -24,12 +24,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 import click
 
 from tidelog.cli.lazy_group import Entry, LazyGroup
+from tidelog.cli.option_values import missing_value
 from tidelog.cli.printing import notices
 from tidelog.errors import TidelogError
 
@@ -101,6 +103,12 @@ class Program(click.Command):
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
 
+        if "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments):
+            # Known before the arguments are parsed, so that errors in them are JSON, too.
+            from tidelog.cli.printing.log_lines import json_log_line
+
+            notices.write_json(json_log_line)
+
         def work() -> None:
             with self.make_context(prog_name, arguments, **extra) as ctx:
                 self.invoke(ctx)
@@ -159,6 +167,7 @@ def run(work: Callable[[], None]) -> int:
         if time.monotonic() - began > SLOW_SECONDS:
             notices.note_interpreted()
         notices.uninstall()
+        notices.write_json()
         for number, handler in previous.items():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(number, handler)
@@ -228,7 +237,7 @@ def _usage(error: click.UsageError) -> str:
         from tidelog.cli.option_names import no_such_option
 
         return no_such_option(error)
-    message = error.format_message()
+    message = missing_value(error) if isinstance(error, click.BadOptionUsage) else " ".join(error.format_message().split())
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in ("topic", "topics"):
         message = f"{message.rstrip('.')}; to list the topics, run tidelog ls."
     return message[:1].lower() + message[1:]

@@ -69,7 +69,9 @@ def decodings_in_use() -> Decodings | None:
         return None
     from tidelog.decoding.decodings import Decodings
 
-    return Decodings.parse(given.texts, key_texts=given.key_texts, schemas=given.schemas, registry=given.registry)
+    decodings = Decodings.parse(given.texts, key_texts=given.key_texts, schemas=given.schemas, registry=given.registry)
+    decodings.check_schemas()
+    return decodings
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -7,6 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import click
 
+from tidelog.cli.option_values import CommandContext, refuse_options_as_values
+
 
 class Entry(NamedTuple):
     """One command of a group."""
@@ -18,7 +20,9 @@ class Entry(NamedTuple):
 
 
 class NamedGroup(click.Group):
-    """A group that suggests one of its commands for an unknown command."""
+    """A group that suggests one of its commands for an unknown command, and whose errors name the command that was called."""
+
+    context_class = CommandContext
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
@@ -26,7 +30,12 @@ class NamedGroup(click.Group):
             from tidelog.cli.option_names import no_such_command
 
             ctx.fail(no_such_command(name, self, ctx))
-        return super().resolve_command(ctx, args)
+        resolved, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            command.context_class = CommandContext
+            if not ctx.resilient_parsing:
+                refuse_options_as_values(CommandContext(command, info_name=resolved, parent=ctx), rest)
+        return resolved, command, rest
 
 
 class LazyGroup(NamedGroup, click.Group):

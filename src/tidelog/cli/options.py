@@ -14,6 +14,7 @@ from tidelog.cli.client_options import TIER_OPTIONS, Decorated, client_options, 
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
+from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import folder_path
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.sources.opening import FOLDERS, OBJECTS, POINT, TIERED, kind_of
@@ -216,11 +217,24 @@ def lag_options(function: Decorated) -> Decorated:
 
 
 def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
-    """Return --window and --max-lag in ms. Raises UsageError, InvalidArgumentError."""
-    window_ms = parse_duration(window)
-    if window_ms < 1:
-        raise click.UsageError("--window must be positive.")
-    return window_ms, None if max_lag is None else parse_duration(max_lag)
+    """Return --window and --max-lag in ms. Raises UsageError."""
+    return positive_duration_ms("--window", window), None if max_lag is None else duration_ms("--max-lag", max_lag)
+
+
+def duration_ms(option: str, text: str) -> int:
+    """Return the value of an option in ms. Raises a UsageError that names the option."""
+    try:
+        return parse_duration(text)
+    except InvalidArgumentError as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
+def positive_duration_ms(option: str, text: str) -> int:
+    """Return the value of an option in ms. Raises a UsageError that names the option, also for 0."""
+    found = duration_ms(option, text)
+    if not found:
+        raise click.UsageError(f"{option} must be positive.")
+    return found
 
 
 # For folders, which have no topic configuration.

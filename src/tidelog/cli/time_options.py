@@ -43,7 +43,7 @@ _DAY_MS = 86_400_000
 _NOW_KEY = "tidelog.now"
 _ZONE_KEY = "tidelog.zone"
 
-_TYPICAL_TIMES = ("now", "today", "yesterday", "-15m", "-1h", "-1d")
+_TYPICAL_TIMES = ("now", "today", "yesterday", "noon", "midnight", "-15m", "-1h", "-1d")
 """The suggestions for shell completion."""
 
 

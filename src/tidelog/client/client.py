@@ -189,7 +189,9 @@ class Client:
         for name, data in (("value", record.value), ("key", record.key), *record.headers):
             if data is not None and not isinstance(data, bytes | bytearray | memoryview):
                 raise InvalidArgumentError(f"{name} must be bytes", found=type(data).__name__)
-        timestamp = self._clock.now_ms() if record.timestamp is None else parse_time(record.timestamp, self._clock)
+        timestamp = (
+            self._clock.now_ms() if record.timestamp is None else parse_time(record.timestamp, self._clock, name="timestamp")
+        )
         partition = record.partition
         if partition is None:
             partition = self._appender.partition_for(topic, record.key)
@@ -220,8 +222,8 @@ class Client:
             InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: by the call, before the first record.
             OffsetOutOfRangeError: retention deleted records before they were read; CorruptDataError: damaged batches.
         """
-        start_ms = None if from_time is None else parse_time(from_time, self._clock)
-        end_ms = None if to_time is None else parse_time(to_time, self._clock, start_ms=start_ms)
+        start_ms = None if from_time is None else parse_time(from_time, self._clock, name="from_time")
+        end_ms = None if to_time is None else parse_time(to_time, self._clock, start_ms=start_ms, name="to_time")
         if start_ms is not None and end_ms is not None and end_ms < start_ms:
             raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
         numbers = self.partitions(topic) if partitions is None else sorted(set(partitions))
@@ -294,7 +296,7 @@ class Client:
         elif to in ("earliest", "latest"):
             target = ToEnd(to)
         else:
-            target = ToTime(parse_time(to, self._clock))
+            target = ToTime(parse_time(to, self._clock, name="to"))
         wanted = None if partitions is None else [one if isinstance(one, str) else TopicPartition(*one) for one in partitions]
         planned = plan_reset(self.cluster, group, target, wanted, isolation)
         if not dry_run:

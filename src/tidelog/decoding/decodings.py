@@ -133,6 +133,23 @@ class Decodings:
         """Return whether a topic's keys or values have a decoder."""
         return any(self._format(topic, side) is not None for side in SIDES)
 
+    def check_schemas(self) -> None:
+        """Read every schema file, and parse those whose format is known: by a text for the same topics, or by the extension.
+
+        Raises NotFoundError, InvalidArgumentError, MissingPackageError.
+        """
+        from tidelog.decoding.schemas import KINDS, make_decoder, read_schema_file, schema_file
+
+        for schema in self._schemas:
+            formats = {one.text for one in self._rules if one.side == schema.side and one.topic in (schema.topic, None)}
+            path = schema.text.partition("#")[0]
+            if not formats:
+                formats = {"avro"} if path.endswith(".avsc") else {"protobuf"} if path.endswith(".proto") else set()
+            for name in sorted(formats & KINDS.keys()):
+                make_decoder(schema_file(schema.text, name))
+            if not formats & KINDS.keys():
+                read_schema_file(path)
+
     def unused(self, topics: Iterable[str]) -> list[str]:
         """Return the names and patterns in the texts that match none of `topics`."""
         named = {one.topic: one for one in (*self._rules, *self._schemas) if one.topic is not None}
@@ -207,7 +224,7 @@ class Decodings:
             return PrefixedDecoder(JsonDecoder())
         raise InvalidArgumentError(
             f"to decode the {side}s of {topic}, {name} needs a schema registry or a schema file",
-            expected="SCHEMA_REGISTRY_URL, --registry, or --schema",
+            expected="SCHEMA_REGISTRY_URL, or the option registry or schema",
         )
 
     def _registry(self) -> SchemaRegistry | None:
@@ -221,12 +238,14 @@ class Decodings:
 def _schema_rule(text: str) -> _Rule:
     # The path of a file may contain "=", as in `day=1/orders.avsc`. `#` separates a Protobuf message from the path.
     is_path = Path(text.partition("#")[0]).is_file()
-    return _Rule(None, "value", text) if is_path else _rule(text, "value")
+    return _Rule(None, "value", text) if is_path else _rule(text, "value", "FILE")
 
 
-def _rule(text: str, side: str) -> _Rule:
+def _rule(text: str, side: str, what: str = "FORMAT") -> _Rule:
     # A path may contain "=" too, but a topic name cannot contain a slash.
     topic, equals, name = text.partition("=")
+    if not (name if equals else topic).strip():
+        raise InvalidArgumentError(f"the {what.lower()} is missing", found=repr(text), expected=f"{what} or TOPIC={what}")
     if not equals or "/" in topic:
         return _Rule(None, side, text.strip())
     for one in SIDES:
@@ -234,7 +253,7 @@ def _rule(text: str, side: str) -> _Rule:
             topic, side = topic.removesuffix(f".{one}"), one
             break
     if not topic:
-        raise InvalidArgumentError("the topic's name is missing before '='", found=repr(text), expected="TOPIC=FORMAT")
+        raise InvalidArgumentError("the topic's name is missing before '='", found=repr(text), expected=f"TOPIC={what}")
     return _Rule(topic, side, name.strip())
 
 

@@ -36,15 +36,22 @@ def schema_file(text: str, name: str) -> Schema:
     if name not in KINDS:
         raise InvalidArgumentError(f"{name} has no schemas, so {text} would have no effect", expected=", ".join(KINDS))
     path, _, message = text.partition("#") if name == "protobuf" else (text, "", "")
+    data = read_schema_file(path)
+    try:
+        content = "" if name == "protobuf" else data.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgumentError("the schema is not UTF-8", path=path) from None
+    return Schema(KINDS[name], content, path=path, message=message or None)
+
+
+def read_schema_file(path: str) -> bytes:
+    """Return the bytes of a schema file. Raises NotFoundError, InvalidArgumentError."""
     try:
         if Path(path).stat().st_size > MAX_FILE_BYTES:
             raise InvalidArgumentError("the schema is larger than 16 MiB", path=path)
-        content = "" if name == "protobuf" else Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InvalidArgumentError("the schema is not UTF-8", path=path) from None
+        return Path(path).read_bytes()
     except OSError as error:
         raise NotFoundError(f"cannot read the schema: {error.strerror}", path=path) from None
-    return Schema(KINDS[name], content, path=path, message=message or None)
 
 
 def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema | None = None) -> tuple[Decoder, str | None]:

@@ -111,8 +111,8 @@ def _check_explain(connection: duckdb.DuckDBPyConnection, statement: Statement) 
 
 def _refusal(kind: str) -> InvalidArgumentError:
     hint = {
-        "COPY": "to write a result to a file, use --output FILE",
-        "EXPORT": "to write a result to a file, use --output FILE",
+        "COPY": "to write a result to a file, use tidelog sql --output FILE",
+        "EXPORT": "to write a result to a file, use tidelog sql --output FILE",
         "LOAD": "extensions cannot be loaded",
         "ATTACH": "other databases cannot be attached",
     }.get(kind, "SELECT, EXPLAIN, CREATE VIEW, CREATE TABLE and CREATE MACRO are allowed")

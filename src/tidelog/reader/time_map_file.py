@@ -78,7 +78,8 @@ class TimeMaps:
     def __init__(self, directory: AnyPath | None = None) -> None:
         self._directories = [None] if directory is None else [directory, None]
         if directory is not None and not as_path(directory).is_dir():
-            raise NotFoundError("the time map directory does not exist", path=directory)
+            is_file = as_path(directory).exists()
+            raise NotFoundError(f"the time map directory {'is a file' if is_file else 'does not exist'}", path=directory)
 
     def find(self, segment: Segment) -> list[FoundMap]:
         """Return the segment's maps, with bound maps first. A map that does not fit the segment is left out, with a notice."""

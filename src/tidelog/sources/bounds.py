@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import Time, format_time, parse_time
+from tidelog.zones import check_zone
 
 LOG_END = "log_end"
 HIGH_WATERMARK = "high_watermark"
@@ -54,8 +55,10 @@ def time_range(start: Time | None, end: Time | None, clock: Clock, *, zone: str 
     Raises:
         InvalidArgumentError: an invalid time, or an end before its start.
     """
-    start_ms = None if start is None else parse_time(start, clock, zone=zone)
-    end_ms = None if end is None else parse_time(end, clock, zone=zone, start_ms=start_ms)
+    if zone is not None:
+        check_zone(zone, "tz")
+    start_ms = None if start is None else parse_time(start, clock, zone=zone, name="start")
+    end_ms = None if end is None else parse_time(end, clock, zone=zone, start_ms=start_ms, name="end")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
     return TimeRange(start_ms, end_ms)
@@ -76,11 +79,26 @@ def check_positive(name: str, value: int | None) -> int | None:
 
 
 def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
-    """Return `offsets`, or an empty dict for None. Raise InvalidArgumentError if a range ends before its start."""
-    for partition, (first, end) in (offsets or {}).items():
+    """Return `offsets`, or an empty dict for None. Raise InvalidArgumentError if they are not ranges of offsets, or if a range
+    ends before its start.
+    """
+    for partition, (first, end) in _ranges(offsets):
         if first is not None and end is not None and end < first:
             raise InvalidArgumentError(f"the offsets of partition {partition} end at {end}, before their start {first}")
     return offsets or {}
+
+
+def _ranges(offsets: OffsetRanges | None) -> list[tuple[int, tuple[int | None, int | None]]]:
+    try:
+        ranges = [(partition, (first, end)) for partition, (first, end) in dict(offsets or {}).items()]
+        numbers = [number for partition, pair in ranges for number in (partition, *(one for one in pair if one is not None))]
+        if all(hasattr(number, "__index__") for number in numbers):
+            return ranges
+    except (TypeError, ValueError):
+        pass
+    raise InvalidArgumentError(
+        "offsets", found=repr(offsets), expected="{partition: (first, end)}, where first and end may be None"
+    )
 
 
 def clip(

@@ -226,7 +226,7 @@ def take_cut(
         raise InvalidArgumentError("a cut needs at least one topic")
     clock = SystemClock() if clock is None else clock
     taken_ms = clock.now_ms()
-    start_ms = None if start is None else parse_time(start, clock)
+    start_ms = None if start is None else parse_time(start, clock, name="start")
     place = settled(source) if config is None else with_config(settled(source), config)
     with open_source(place) as opened:
         keys = [TopicPartition(name, number) for name in names for number in opened.partitions(name)]

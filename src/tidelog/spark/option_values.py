@@ -87,10 +87,7 @@ def time(given: Mapping[str, str], option: str, clock: Clock, *, start_ms: int |
     text = given.get(option.lower())
     if text is None:
         return None
-    try:
-        return parse_time(text, clock, zone=given.get(TIME_ZONE.lower()), start_ms=start_ms)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"option {option}: {error}") from None
+    return parse_time(text, clock, zone=given.get(TIME_ZONE.lower()), start_ms=start_ms, name=f"option {option}")
 
 
 def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:

@@ -55,7 +55,7 @@ from tidelog.spark.option_values import (
 )
 from tidelog.spark.storage_options import storage_options, with_storage
 from tidelog.times import MAX_TIME_MS, doubtful_unit
-from tidelog.zones import find_zone
+from tidelog.zones import check_zone
 
 OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) with the partitions' folders, or several, also in buckets; or a broker's host:port",
@@ -184,7 +184,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     ending = _bound(given, "ending", "endingOffsets", LATEST)
     _check_bounds(starting, ending)
     if TIME_ZONE.lower() in given:
-        _check_zone(given[TIME_ZONE.lower()])
+        check_zone(given[TIME_ZONE.lower()], f"option {TIME_ZONE}")
     start_ms = time(given, "startTime", clock)
     end_ms = time(given, "endTime", clock, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
@@ -211,13 +211,6 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         notices=(*notices, *_doubts(given, starting, ending)),
         decode=decode,
     )
-
-
-def _check_zone(name: str) -> None:
-    try:
-        find_zone(name)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"option {TIME_ZONE}: {error}") from None
 
 
 def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[str]:

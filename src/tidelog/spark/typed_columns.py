@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from tidelog.decoding.decodings import Decodings
 from tidelog.decoding.registry import Schema, SchemaRegistry
-from tidelog.decoding.schemas import KINDS, make_decoder
+from tidelog.decoding.schemas import KINDS, make_decoder, schema_file
 from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.errors import InvalidArgumentError, InvalidRecordError
 from tidelog.extras import imported_from
@@ -98,6 +98,9 @@ def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: R
         reader = readers.get(topic, {}).get(side)
         if reader is not None:
             found[topic] = make_decoder(reader)[0].type
+        elif side in decode.files and decode.formats[side] in KINDS:
+            # With a registry, too, the column has the type of the file.
+            found[topic] = make_decoder(schema_file(decode.files[side], decode.formats[side]))[0].type
         elif decode.formats[side] in PLAIN_FORMATS or side in decode.files:
             found[topic] = _decodings(decode, [side]).topic(topic).decoders[side].type
         else:
@@ -105,7 +108,8 @@ def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: R
             raise InvalidArgumentError(
                 f"option {format_option} {decode.formats[side]}: the type of the column {side} is unknown"
                 + (f": the registry has no subject {topic}-{side}" if topic and decode.registry else ""),
-                expected=f"the option {schema_option} with a type, e.g. id BIGINT, carrier STRING, or a schema file",
+                expected=f"the option {schema_option} with a type, e.g. id BIGINT, carrier STRING, or a schema file"
+                + ("" if decode.registry else "; or the option schema.registry.url"),
             )
     if len(set(found.values())) > 1:
         raise InvalidArgumentError(

@@ -9,6 +9,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.model import MAX_OFFSET, TopicPartition
 from tidelog.near_names import did_you_mean
 from tidelog.times import format_time, parse_time
+from tidelog.zones import check_zone
 
 MAX_PARTITIONS = 100_000
 
@@ -112,10 +113,10 @@ class Query:
         value = self.text(name)
         if value is None:
             return None
-        try:
-            return parse_time(value, self._clock, zone=self.text("tz"), start_ms=start_ms)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{name}: {error.message}", found=error.found, expected=error.expected) from None
+        zone = self.text("tz")
+        if zone is not None:
+            check_zone(zone, "tz")
+        return parse_time(value, self._clock, zone=zone, start_ms=start_ms, name=name)
 
     def range(self) -> tuple[int | None, int | None]:
         """Return start and end in epoch ms; the end may be relative to the start."""
@@ -129,7 +130,8 @@ class Query:
 
     def partitions(self) -> tuple[int, ...] | None:
         """Return the partitions of a list such as `0,3,8-11`, ascending; None for all."""
-        text = self.text("partitions") or self.text("partition")
+        name = "partitions" if self.text("partitions") else "partition"
+        text = self.text(name)
         if text is None:
             return None
         found: set[int] = set()
@@ -137,7 +139,7 @@ class Query:
             first, dash, last = part.partition("-")
             low, high = _whole(first), _whole(last if dash else first)
             if low is None or high is None or not low <= high < low + MAX_PARTITIONS or high > 2**31 - 1:
-                raise InvalidArgumentError("partitions", found=repr(text), expected="numbers and ranges, such as 0,3,8-11")
+                raise InvalidArgumentError(name, found=repr(text), expected="numbers and ranges, such as 0,3,8-11")
             found.update(range(low, high + 1))
         return tuple(sorted(found))
 

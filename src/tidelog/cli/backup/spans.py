@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from tidelog.times import parse_duration
+from tidelog.cli.options import duration_ms
 
 
 def parse_span(option: str, text: str) -> int:
-    """Return an option's span in milliseconds. Raises a UsageError for digits alone.
+    """Return an option's span in milliseconds. Raises a UsageError, also for digits alone.
 
     In other options, digits alone are milliseconds. As milliseconds, `--keep 30` would remove all points but the newest, and
     `--every 5` would leave no pause between points.
     """
     if text.strip().isdigit():
         raise click.UsageError(f"{option} {text} has no unit: expected {option} {text}d, {text}h, {text}m or {text}s.")
-    return parse_duration(text)
+    return duration_ms(option, text)

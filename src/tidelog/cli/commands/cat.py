@@ -26,6 +26,7 @@ from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
+from tidelog.errors import InvalidArgumentError
 from tidelog.model import KAFKAS_TOPICS
 from tidelog.near_names import did_you_mean
 from tidelog.sources.opening import open_source
@@ -54,7 +55,12 @@ def command(options: CatOptions) -> None:
     """
     with lean_imports():
         import pyarrow  # noqa: F401
-    offsets = None if options.offset is None else parse_offset(options.offset)
+    try:
+        offsets = None if options.offset is None else parse_offset(options.offset)
+    except InvalidArgumentError as error:
+        raise click.UsageError(str(error)) from None
+    if options.follows and offsets is not None and offsets.end is not None:
+        raise click.UsageError("--follow and an --offset with an end cannot be combined.")
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
     format_name = options.resolved_format()
     decodings = _with_internal(decodings_in_use(), options, format_name)
@@ -69,7 +75,7 @@ def command(options: CatOptions) -> None:
         ) as out,
         ExitStack() as stack,
     ):
-        from tidelog.cli.records.reading import Reading, announce
+        from tidelog.cli.records.reading import Reading, announce, why_empty
         from tidelog.cli.records.topic_names import named_topics
         from tidelog.sources.plan import scan_request
         from tidelog.sources.selection.filters import filter_notices, filters_for
@@ -81,6 +87,7 @@ def command(options: CatOptions) -> None:
             options.where,
             ignores_case=options.ignores_case,
             decodings=decodings,
+            prefix="--",
         )
         request = scan_request(
             "",
@@ -100,6 +107,7 @@ def command(options: CatOptions) -> None:
             filters,
             offsets=offsets,
             max_lateness_ms=lateness_ms,
+            follows=options.follows,
         )
         for name in () if decodings is None else decodings.unused(reading.topics):
             near = did_you_mean(name, reading.topics)
@@ -119,15 +127,17 @@ def command(options: CatOptions) -> None:
                 written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name, decoder)
             if options.follows:
                 try:
-                    _follow(options, reading, plans, bar, out, format_name, written, decoder)
+                    written = _follow(options, reading, plans, bar, out, format_name, written, decoder)
                 except KeyboardInterrupt:
                     raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
     for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices()), *filter_notices(filters)):
         notices.note(text)
-    if not written and options.count != 0 and (filters or (on_stdout and stdout_is_terminal())):
+    if not written and options.count != 0 and (filters or on_stdout):
         hint = "; --key compares whole keys: to find a part of a key, use --grep" if options.keys and bar.records else ""
         if not filters and (options.start or options.end):
             hint = "; to see the time range of each topic, run tidelog ls"
+        if empty := why_empty(plans):
+            hint = f": {empty}"
         notices.note(f"no record matches ({bar.records:,} were read){hint}")
     if not on_stdout:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
@@ -240,19 +250,20 @@ def _follow(
     format_name: str,
     written: int,
     decoder: DecodedRecords | None,
-) -> None:
-    """Write records as they arrive, up to `-n` in all."""
+) -> int:
+    """Write records as they arrive, up to `-n` in all. Return the number of records written, including `written`."""
     from tidelog.sources.selection.filters import limited
 
     for batch in reading.following(plans, bar):
         if options.count is not None and written >= options.count:
-            return
+            break
         if batch is None:
             out.flush()
             sys.stdout.flush()
             continue
         left = None if options.count is None else options.count - written
         written += _write(options, reading, limited([batch], left), out, format_name, decoder)
+    return written
 
 
 def _count(
@@ -277,7 +288,8 @@ def _count(
         }
         for topic, start, count in count_rows(counts, reading.topics, every_ms)
     ]
-    header = list(rows[0])
+    # With --every, an empty topic has no row.
+    header = ["topic", *([] if every_ms is None else ["time"]), "records", *reading.assumptions]
     if format_name == "jsonl":
         lines: Iterator[str] = map(json_line, rows)
     elif format_name == "csv":

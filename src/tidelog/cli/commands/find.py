@@ -36,6 +36,7 @@ from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import Trace
 from tidelog.reader.warned_search import missing_for
 from tidelog.sources.opening import kind_of, open_source
+from tidelog.times import format_time
 
 if TYPE_CHECKING:
     from tidelog.sources.source import Source
@@ -98,6 +99,8 @@ def command(
         else:
             folder = opened.log_dir
             answers, is_complete = _search_folder(folder, topic, wanted, timestamp, isolation, message_format, explained, as_json)
+    if isinstance(target, Moment) and answers and is_complete and all(found.offset < 0 for _, found in answers):
+        note(f"no record of {topic} is at or after {format_time(timestamp)}; to see the time range of each topic, run tidelog ls")
     if not as_json:
         rows = (
             [topic, partition, some(found.offset), show_time(found.timestamp), some(found.leader_epoch)]

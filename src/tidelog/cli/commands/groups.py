@@ -24,8 +24,10 @@ from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import (
     brokers_argument,
+    duration_ms,
     group_isolation_option,
     json_option,
+    positive_duration_ms,
     source_argument,
     suggest,
     window_option,
@@ -42,7 +44,6 @@ from tidelog.groups.modern_groups import CLASSIC, SHARE
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.sources.group_lags import no_such_group
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
     from tidelog.client.consumer_groups.group_lag import GroupLag
@@ -134,9 +135,7 @@ def describe_command(
     The lag in time is the age of the next record that the group would read. Two more columns show when the group will catch up at
     the present rates, and when retention will delete unread records.
     """
-    window_ms = parse_duration(window)
-    if window_ms < 1:
-        raise click.UsageError("--window must be positive.")
+    window_ms = positive_duration_ms("--window", window)
     wanted = _parse_topics(topics)
     clock = run_clock(ctx) if moment is None else ManualClock(moment.time_ms)
     with open_source(_at(source, moment)) as opened:
@@ -356,7 +355,7 @@ def _goal(ctx: click.Context, target: Moment | str | None, to_offset: int | None
         return ToEnd(target)
     if target is None:
         assert duration is not None
-        time_ms = run_clock(ctx).now_ms() - parse_duration(duration)
+        time_ms = run_clock(ctx).now_ms() - duration_ms("--by", duration)
         if time_ms < 0:
             raise InvalidArgumentError("--by goes back to a time before 1970", found=duration)
         target = Moment(f"-{duration.strip()}", time_ms)

@@ -17,7 +17,14 @@ import click
 
 from tidelog.cli.kafka_admin import KafkaAdmin
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, json_option, note_kafkas_since
+from tidelog.cli.options import (
+    broker_config_option,
+    broker_properties,
+    directory_argument,
+    duration_ms,
+    json_option,
+    note_kafkas_since,
+)
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size
 from tidelog.cli.printing.missing import end_with_missing, report_missing
@@ -35,7 +42,6 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.storage.handover import Deletion, TopicToHand, deletions, place, recover, topics_to_hand
 from tidelog.storage.topics.topic_settings import DELETING, TopicSettings, stricter_settings
-from tidelog.times import parse_duration
 
 NOTES_FILE = "tidelog-handover.json"
 VERSION = 1
@@ -86,7 +92,7 @@ def command(
     --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
-    timeout_ms = parse_duration(timeout)
+    timeout_ms = duration_ms("--timeout", timeout)
     if read_meta_properties(data_dir) is None:
         raise DataDirNotFoundError("this is not the data folder of a Kafka broker, or the broker has never run", path=data_dir)
     if source.resolve() == data_dir.resolve():

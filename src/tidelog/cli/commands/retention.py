@@ -18,6 +18,7 @@ from tidelog.cli.client_options import Decorated, given_option
 from tidelog.cli.options import (
     broker_config_option,
     broker_properties,
+    duration_ms,
     folders_argument,
     json_option,
     note_kafkas_since,
@@ -36,7 +37,6 @@ from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.storage.folder.served_settings import ServedSettings
 from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
-from tidelog.times import parse_duration
 
 _BYTES = re.compile(r"([0-9]+)\s*(|[kKmMgGtT]i?[bB]?|[bB])")
 _SHOWN_NAMES = 5
@@ -131,7 +131,7 @@ def given_limits(retention: str | None, retention_bytes: str | None) -> dict[str
     """Return the values of --retention and --retention-bytes, by the names of `LogConfig`. Raises InvalidArgumentError."""
     given = {}
     if retention is not None:
-        given["retention_ms"] = -1 if retention.strip() == "-1" else parse_duration(retention)
+        given["retention_ms"] = -1 if retention.strip() == "-1" else duration_ms("--retention", retention)
     if retention_bytes is not None:
         given["retention_bytes"] = _bytes(retention_bytes)
     return given

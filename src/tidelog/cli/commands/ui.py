@@ -56,8 +56,8 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
         )
     decode = decode_texts()
     context = Context.of(sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=decode)
-    # Report an unknown format and an unreadable source at once, not in the browser.
-    Decodings.parse(decode.texts, key_texts=decode.key_texts, schemas=decode.schemas, registry=decode.registry)
+    # Report an unknown format, an unreadable schema and an unreadable source at once, not in the browser.
+    Decodings.parse(decode.texts, key_texts=decode.key_texts, schemas=decode.schemas, registry=decode.registry).check_schemas()
     for pool in context.sources.pools:
         with pool.borrowed():
             pass

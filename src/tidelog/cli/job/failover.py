@@ -9,10 +9,9 @@ import click
 from tidelog.cli.client_options import client_options, config_option, reached, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import check_brokers
+from tidelog.cli.options import check_brokers, duration_ms
 from tidelog.cli.printing import notices
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_option
-from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
     from tidelog.copying.failover import By
@@ -65,7 +64,7 @@ def command(
     """
     check_brokers(target, "failover needs HOST:PORT of the mirror.")
     echo_moment(read_until)
-    max_latency_ms = None if max_latency is None else parse_duration(max_latency)
+    max_latency_ms = None if max_latency is None else duration_ms("--max-latency", max_latency)
 
     from tidelog.copying.failover import FailoverOptions
     from tidelog.spark.jobs.failover import failover

@@ -7,8 +7,7 @@ import click
 from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import check_brokers, source_argument
-from tidelog.times import parse_duration
+from tidelog.cli.options import check_brokers, duration_ms, source_argument
 
 
 @click.command("mirror")
@@ -60,7 +59,7 @@ def command(
         raise click.UsageError("--topic and --pattern cannot be combined.")
     if groups and all_groups:
         raise click.UsageError("--group and --all-groups cannot be combined.")
-    pause_ms = parse_duration(pause)
+    pause_ms = duration_ms("--pause", pause)
 
     from tidelog.spark.jobs.mirror import MirrorOptions, mirror
 

@@ -14,12 +14,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import one_line
+
+logger = logging.getLogger("tidelog.serve")
 
 LINES = 20
 PERIOD_S = 60.0
@@ -46,6 +49,11 @@ class _JsonFormat(logging.Formatter):
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields)  # In ASCII: no character of a client's ends a line, or is a lone surrogate.
+
+
+def json_log_line(level: str, message: str) -> str:
+    """Return the JSON object of a message that is not a log record, such as an error in the command line."""
+    return _JsonFormat().format(logging.LogRecord("tidelog.serve", getattr(logging, level.upper()), "", 0, message, None, None))
 
 
 FORMATS: dict[str, type[logging.Formatter]] = {"text": _Format, "json": _JsonFormat}
@@ -91,18 +99,35 @@ def _left_out(record: logging.LogRecord, count: int) -> logging.LogRecord:
 
 @contextmanager
 def log_lines(level: str, form: str = "text") -> Iterator[None]:
-    """Write log lines to stderr instead of a command's notes, in one of `FORMATS`."""
+    """Write log lines to stderr instead of a command's notes, in one of `FORMATS`: also the warnings of libraries, and exceptions
+    that end a thread or cannot be raised.
+    """
     handler = LineHandler(form=form)
     names = [logging.getLogger(name) for name in ("tidelog", "asyncio")]
     previous = [(log, log.level) for log in names]
+    hooks = threading.excepthook, sys.unraisablehook
     notices.uninstall()
+    logging.getLogger().addHandler(handler)
     for log in names:
-        log.addHandler(handler)
         log.setLevel(level.upper())
+    threading.excepthook, sys.unraisablehook = _thread_ended, _not_raised
+    logging.captureWarnings(True)
     try:
         yield
     finally:
+        logging.captureWarnings(False)
+        threading.excepthook, sys.unraisablehook = hooks
+        logging.getLogger().removeHandler(handler)
         for log, before in previous:
-            log.removeHandler(handler)
             log.setLevel(before)
         notices.install()
+
+
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        name = "?" if args.thread is None else args.thread.name
+        logger.error("thread %s ended with an unexpected error: %s", name, args.exc_value, exc_info=args.exc_value)
+
+
+def _not_raised(args: sys.UnraisableHookArgs) -> None:
+    logger.error("%s: %s", args.err_msg or "an exception cannot be raised", args.exc_value, exc_info=args.exc_value)

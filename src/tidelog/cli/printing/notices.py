@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 
 from tidelog.cli.printing import terminal
 from tidelog.cli.printing.layout import one_line
@@ -31,13 +32,20 @@ class _NoteHandler(logging.Handler):
         self.note(record.getMessage())
 
     def note(self, message: str) -> None:
-        line = f"note: {message}"
-        if line not in self.printed:
-            self.printed.add(line)
-            print_line(line, terminal.YELLOW)
+        if message not in self.printed:
+            self.printed.add(message)
+            print_line(message, terminal.YELLOW, "note: ", "warning")
 
 
 _handlers: list[_NoteHandler] = []
+_json: list[Callable[[str, str], str]] = []
+
+
+def write_json(*forms: Callable[[str, str], str]) -> None:
+    """Write each line as a JSON object from now on, which the first of `forms` makes from a level and a message. Without an
+    argument, write text again.
+    """
+    _json[:] = forms
 
 
 def install() -> None:
@@ -66,13 +74,15 @@ def note_interpreted() -> None:
 
 def complain(message: str) -> None:
     """Print an error, `tidelog: ...`."""
-    print_line(f"tidelog: {message}", terminal.RED)
+    print_line(message, terminal.RED, "tidelog: ", "error")
 
 
-def print_line(line: str, style: str = "") -> None:
-    """Write a line to stderr; its first word is in `style`. A closed stderr is not an error, because nobody reads it."""
-    shown = one_line(line)
-    if style and terminal.shows_colours(sys.stderr):
+def print_line(line: str, style: str = "", prefix: str = "", level: str = "info") -> None:
+    """Write a line to stderr: as text with its prefix, whose first word is in `style`, or as a JSON object with its level. A
+    closed stderr is not an error, because nobody reads it.
+    """
+    shown = _json[0](level, line) if _json else one_line(prefix + line)
+    if style and not _json and terminal.shows_colours(sys.stderr):
         word, blank, rest = shown.partition(" ")
         shown = terminal.styled(word, style) + blank + rest
     try:

@@ -12,12 +12,10 @@ from typing import Any
 import click
 
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import isolation_option, partition_option, source_argument, topics_argument
+from tidelog.cli.options import isolation_option, partition_option, positive_duration_ms, source_argument, topics_argument
 from tidelog.cli.time_options import Moment, time_range_options
-from tidelog.errors import InvalidArgumentError
-from tidelog.model import Isolation
+from tidelog.model import MAX_OFFSET, Isolation
 from tidelog.sources.opening import kind_of
-from tidelog.times import parse_duration
 
 FORMATS = ("text", "jsonl", "csv", "arrow", "parquet")
 
@@ -111,10 +109,6 @@ class CatOptions:
                 (self.format_string is not None) + (self.format_name is not None) + self.as_json > 1,
                 "-f, --format and --json cannot be combined.",
             ),
-            (
-                (self.format_string or "").startswith("--"),
-                f"-f expects a format string as in kcat, not {self.format_string}: to wait for new records, use --follow.",
-            ),
             (self.tail is not None and self.count is not None, "--tail and -n cannot be combined."),
             (
                 self.counts and (self.tail is not None or self.count is not None),
@@ -193,8 +187,8 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 metavar="EXPRESSION",
                 help="Only records for which an SQL expression is true: value->>'$.carrier' = 'UA' and offset > 100.",
             ),
-            click.option("-n", "count", type=click.IntRange(0), metavar="N", help="Stop after N records."),
-            click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N records."),
+            click.option("-n", "count", type=click.IntRange(0, MAX_OFFSET), metavar="N", help="Stop after N records."),
+            click.option("--tail", type=click.IntRange(0, MAX_OFFSET), metavar="N", help="Only the last N records."),
             click.option("--follow", "follows", is_flag=True, help="Keep reading records as they arrive, until Ctrl-C."),
             click.option(
                 "--sort",
@@ -253,12 +247,4 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
 
 def span_ms(option: str, text: str | None) -> int | None:
     """Return a duration in ms, None if it is not given. Raises UsageError for an invalid duration or 0."""
-    if text is None:
-        return None
-    try:
-        found = parse_duration(text)
-    except InvalidArgumentError as error:
-        raise click.UsageError(f"{option}: {error}") from None
-    if found <= 0:
-        raise click.UsageError(f"{option} must be positive.")
-    return found
+    return None if text is None else positive_duration_ms(option, text)

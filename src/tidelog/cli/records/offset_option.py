@@ -15,7 +15,7 @@ offsets, and compaction leaves gaps. `--tail` counts records.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
@@ -44,6 +44,29 @@ class OffsetOption(NamedTuple):
             first = min(max(first, log.log_start_offset), max(end, log.log_start_offset))
             found[key.partition] = (first, max(first, end))
         return found
+
+    def notices(self, ends: Mapping[TopicPartition, Ends], *, is_followed: bool = False) -> list[str]:
+        """Return a sentence about logs that end at or before the first offset, and one about logs that start after it. If records
+        are followed, a log may end at the first offset.
+        """
+        if self.last is not None or not self.first:
+            return []
+        short, late = [], []
+        for (topic, partition), log in ends.items():
+            if self.first >= log.end_offset + is_followed:
+                short.append(f"{topic}-{partition}, which ends at {log.end_offset}")
+            elif self.first < log.log_start_offset:
+                late.append(f"{topic}-{partition}, which starts at {log.log_start_offset}")
+        return [
+            *([f"--offset {self.first} finds nothing in {some_of(short)}"] if short else []),
+            *([f"--offset {self.first} is before the start of {some_of(late)}"] if late else []),
+        ]
+
+
+def some_of(texts: Sequence[str], most: int = 3) -> str:
+    """Return the first texts, and the number of the others."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f", and {more:,} more partitions" if more > 0 else "")
 
 
 def parse_offset(text: str) -> OffsetOption:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_bytes_size, show_span
-from tidelog.cli.records.offset_option import OffsetOption
+from tidelog.cli.records.offset_option import OffsetOption, some_of
 from tidelog.model import TopicPartition
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
@@ -46,6 +46,7 @@ class Reading:
     columns: Sequence[str] | None = None
     offsets: OffsetOption | None = None
     max_lateness_ms: int | None = None
+    follows: bool = False
 
     def __post_init__(self) -> None:
         self.report = ScanReport()
@@ -93,7 +94,10 @@ class Reading:
         """Yield records that arrive after the plans were made, without end. Yields None whenever no record is
         available.
         """
-        reached = {TopicPartition(one.topic, part.partition): part.end_offset for one in plans for part in one.partitions}
+        first = 0 if self.offsets is None else self.offsets.first
+        reached = {
+            TopicPartition(one.topic, part.partition): max(first, part.end_offset) for one in plans for part in one.partitions
+        }
         while True:
             self.source.refresh()
             for topic in self.topics:
@@ -101,7 +105,7 @@ class Reading:
                 wanted = existing if self.request.partitions is None else self.request.partitions
                 keys = [TopicPartition(topic, number) for number in wanted]
                 ends = self.source.ends(keys, self.request.isolation, self.request.until)
-                new = {key.partition: (reached.get(key, 0), one.end_offset) for key, one in ends.items()}
+                new = {key.partition: (reached.get(key, first), one.end_offset) for key, one in ends.items()}
                 new = {number: (first, end) for number, (first, end) in new.items() if end > first}
                 if new:
                     scan_plan = self.source.plan(replace(self.request, topic=topic, offsets=new, partitions=None))
@@ -118,6 +122,8 @@ class Reading:
             keys = [TopicPartition(topic, number) for number in numbers]
             ends = self.source.ends(keys, request.isolation, request.until)
             ranges = (self.offsets or OffsetOption()).ranges(ends)
+            for text in () if self.offsets is None else self.offsets.notices(ends, is_followed=self.follows):
+                notices.note(text)
             if self.max_lateness_ms is not None and request.time.end_ms is not None:
                 ranges = self._until_late(topic, ranges, request.time.end_ms + self.max_lateness_ms, request)
         return replace(request, offsets=ranges)
@@ -162,6 +168,13 @@ class Reading:
             rows = sum(batch.num_rows for batch in found)
             window, end = window * 4, first
         return found
+
+
+def why_empty(plans: Sequence[ScanPlan[Split]]) -> str:
+    """Return that the partitions of the plans are empty; "" unless all are."""
+    parts = [(one.topic, part) for one in plans for part in one.partitions]
+    empty = [f"{topic}-{part.partition} is empty" for topic, part in parts if part.log_start_offset == part.log_end_offset]
+    return some_of(empty) if len(empty) == len(parts) else ""
 
 
 def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool, writes_text: bool) -> None:

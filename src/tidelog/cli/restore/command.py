@@ -71,7 +71,10 @@ _REQUEST = (
         "time: keep every older record, including late records.",
     ),
     click.option(
-        "--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: chosen by --until and --by]"
+        "--point",
+        type=click.IntRange(1, 2**63 - 1),
+        metavar="N",
+        help="Restore from this point. [default: chosen by --until and --by]",
     ),
     click.option(
         "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns such as order*; may be repeated. [default: all]"

@@ -255,7 +255,7 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
         start, reason = min(starts)
         reason += f", but the first segment begins at {first.base_offset}"
         if claims.is_tiered is not None and claims.is_tiered():
-            reason += "; the topic is tiered, so they may be in remote storage: add it with --tier"
+            reason += "; the topic is tiered, so they may be in remote storage: set the option tier to its address"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
 
 

@@ -36,9 +36,7 @@ class LocalLayout:
 
     def check_keys(self) -> None:
         what = f"a tier's key is given, but {self.name} does not encrypt"
-        raise InvalidArgumentError(
-            what, path=self._root, found=", ".join(self._key_files), expected="no --tier-key, no tier_keys"
-        )
+        raise InvalidArgumentError(what, path=self._root, found=", ".join(self._key_files), expected="no tier keys")
 
     def open(self, segment: RemoteSegment, suffix: str) -> Handle:
         return open_handle(self._path(segment, _ENDINGS.get(suffix, suffix)))

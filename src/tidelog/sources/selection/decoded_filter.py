@@ -47,7 +47,11 @@ class DecodedFilter:
         numbers = {
             topic: "1 key or value" if count == 1 else f"{count:,} keys or values" for topic, count in (+self._undecoded).items()
         }
-        undecoded = [f"{topic}: {number} cannot be decoded; --where sees null instead" for topic, number in numbers.items()]
+        undecoded = [
+            f"{topic}: {number} cannot be decoded; {one.name} sees null instead"
+            for one in self._typed
+            for topic, number in numbers.items()
+        ]
         return [*(text for one in self._typed for text in one.notices()), *undecoded]
 
     def _decoded(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -45,7 +45,7 @@ class DecodedRecords:
         names = list(topics)
         if len(names) != 1:
             raise InvalidArgumentError(
-                "with --decode, arrow and parquet output can hold only one topic: each topic has different columns."
+                "arrow and parquet output can hold only one topic with decoded keys or values: each topic has different columns"
             )
         topic = self.topic(names[0])
         rest = iter(batches)

@@ -38,9 +38,10 @@ def filters_for(
     *,
     ignores_case: bool = False,
     decodings: Decodings | None = None,
+    prefix: str = "",
 ) -> list[Filter]:
     """Return the filters for a command's options. The filters expect undecoded records; `decodings` say how keys and values are
-    printed.
+    printed. In errors and notices, `prefix` precedes the names `grep` and `where`; for a command line it is `--`.
 
     Raises:
         InvalidArgumentError: a malformed regular expression or SQL expression.
@@ -48,11 +49,11 @@ def filters_for(
     """
     found = [_by_header(headers)] if headers else []
     texts = [_by_key(keys)] if keys else []
-    texts += [_by_expression(expressions, ignores_case)] if expressions else []
+    texts += [_by_expression(expressions, ignores_case, f"{prefix}grep")] if expressions else []
     if where is not None:
         from tidelog.sources.selection.where import Where
 
-        typed = [Where(where, of_decoded=decodings is not None)]
+        typed = [Where(where, of_decoded=decodings is not None, name=f"{prefix}where")]
     else:
         typed = []
     if decodings is not None and (texts or typed):
@@ -100,7 +101,7 @@ def _by_key(keys: Sequence[str]) -> Filter:
     return lambda batch: kept(batch, pc.is_in(batch.column("key"), wanted))
 
 
-def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
+def _by_expression(expressions: Sequence[str], ignores_case: bool, name: str) -> Filter:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -109,7 +110,7 @@ def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
             pc.match_substring_regex(pa.array([b""], pa.binary()), text, ignore_case=ignores_case)
         except pa.ArrowInvalid as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
-            raise InvalidArgumentError(f"--grep: invalid regular expression: {reason}", found=repr(text)) from None
+            raise InvalidArgumentError(f"{name}: invalid regular expression: {reason}", found=repr(text)) from None
 
     def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
         found = None

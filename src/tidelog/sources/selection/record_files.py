@@ -117,7 +117,7 @@ class Encoding:
         if not self.replaced:
             return []
         what = "1 key or value is" if self.replaced == 1 else f"{self.replaced:,} keys or values are"
-        return [f"{what} not UTF-8; undecodable bytes became U+FFFD (--encoding base64 keeps every byte)"]
+        return [f"{what} not UTF-8; undecodable bytes became U+FFFD (encoding base64 keeps every byte)"]
 
 
 def write_jsonl(

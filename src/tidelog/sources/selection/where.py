@@ -53,7 +53,7 @@ class Where:
     Error messages call the expression `name`.
     """
 
-    def __init__(self, expression: str, *, of_decoded: bool = False, name: str = "--where") -> None:
+    def __init__(self, expression: str, *, of_decoded: bool = False, name: str = "where") -> None:
         with imported_from("sql", "duckdb"):
             import duckdb
         import pyarrow as pa
@@ -61,7 +61,9 @@ class Where:
         from tidelog.sources.schema import scan_schema
 
         # The expression can access only the record, no files and no network. The batch is passed by name.
-        if not isinstance(expression, str) or not expression.strip():
+        if not isinstance(expression, str):
+            raise InvalidArgumentError(f"{name}: the expression is not a text", found=repr(expression), expected=EXPECTED)
+        if not expression.strip():
             raise InvalidArgumentError(f"{name}: the expression is empty", found=repr(expression), expected=EXPECTED)
         self._reads_headers = _HEADERS.search(expression) is not None
         self._failed = 0
@@ -69,7 +71,7 @@ class Where:
         self._connection = duckdb.connect(config={"enable_external_access": False, "threads": 1})
         self._connection.execute("SET TimeZone = 'UTC'")
         self._error = duckdb.Error
-        self._name = name
+        self.name = name
         # The word is reserved in SQL but has no meaning within an expression.
         self._expression = _QUOTED_OR_OFFSET.sub(lambda match: match[1] or '"offset"', expression)
         if of_decoded:
@@ -106,14 +108,14 @@ class Where:
         if not self._failed:
             return []
         number = "1 record was" if self._failed == 1 else f"{self._failed:,} records were"
-        return [f"{number} left out because {self._name} cannot be evaluated: {self._first_error}"]
+        return [f"{number} left out because {self.name} cannot be evaluated: {self._first_error}"]
 
     def _query(self, record: str, ask: Callable[[str], Any]) -> Any:
         try:
             return ask(f"SELECT TRY(coalesce((\n{self._expression}\n)::BOOLEAN, FALSE)) AS passes FROM ({record})")
         except self._error as error:
             raise InvalidArgumentError(
-                f"{self._name}: {_first_line(error)}", found=repr(self._expression), expected=EXPECTED
+                f"{self.name}: {_first_line(error)}", found=repr(self._expression), expected=EXPECTED
             ) from None
 
     def _error_of(self, record: str) -> str:

@@ -2,9 +2,10 @@
 
 | path | |
 |---|---|
-| `/metrics` (and any other) | the process's numbers, and the broker's while it serves |
+| `/metrics`, `/` | the process's numbers, and the broker's while it serves |
 | `/healthz/live`, `/healthz/ready` | 200 or 503, and a line of text: see `health` |
 | `/healthz` | the same as `/healthz/ready` |
+| any other | 404, and a line with these paths: a probe with a wrong path must not succeed |
 
 | limit | what happens |
 |---|---|
@@ -43,6 +44,7 @@ T = TypeVar("T")
 MAX_REQUESTS = 8
 PATIENCE_S = 10.0
 HEALTH = "/healthz"
+METRICS = "/metrics"
 
 
 class MetricsServer:
@@ -98,7 +100,14 @@ class _Handler(MetricsHandler):
     def do_GET(self) -> None:  # noqa: N802 - the library's name
         path = self.path.partition("?")[0].rstrip("/")
         if path in (HEALTH, f"{HEALTH}/live", f"{HEALTH}/ready"):
-            self._answer(self.health.why_not_live() if path.endswith("/live") else self.health.why_not_ready())
+            why_not = self.health.why_not_live() if path.endswith("/live") else self.health.why_not_ready()
+            self._answer(HTTPStatus.OK if why_not is None else HTTPStatus.SERVICE_UNAVAILABLE, why_not or "ok")
+            return
+        if path not in ("", METRICS):
+            self._answer(HTTPStatus.NOT_FOUND, f"no such path: expected {METRICS}, {HEALTH}, {HEALTH}/live or {HEALTH}/ready")
+            return
+        if self.command == "HEAD":
+            self._answer(HTTPStatus.OK, "")
             return
         try:
             super().do_GET()
@@ -108,14 +117,17 @@ class _Handler(MetricsHandler):
             logger.warning("metrics cannot be reported: %s", error)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _answer(self, why_not: str | None) -> None:
-        body = f"{why_not or 'ok'}\n".encode()
-        self.send_response(HTTPStatus.OK if why_not is None else HTTPStatus.SERVICE_UNAVAILABLE)
+    do_HEAD = do_GET  # noqa: N815 - the library's name
+
+    def _answer(self, status: HTTPStatus, line: str) -> None:
+        body = f"{line}\n".encode()
+        self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 class _Server(ThreadingMixIn, HTTPServer):
