@@ -30,7 +30,7 @@ from tidelog.errors import TidelogError
 from tidelog.model import LATEST, MAX_TIMESTAMP, TopicPartition
 from tidelog.sources.plan import plan
 from tidelog.sources.split_reader import read_split
-from tidelog.storage.segment import segment_reader, walked_headers
+from tidelog.storage.segment import walked_headers
 from tidelog.testing import Broker
 
 Truths = dict[TopicPartition, PartitionTruth]
@@ -341,9 +341,8 @@ def splits(asked: Asked) -> Iterator[Answer]:
 def _few_headers_at_once() -> Iterator[None]:
     """Let the broker take batches for far apart that are few and small: what it believes of a large log shows in a small one."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (segment_reader, walked_headers):
-            patch.setattr(module, "POINT_BATCHES", 3)
-            patch.setattr(module, "POINT_BYTES", 300)
+        patch.setattr(walked_headers, "POINT_BATCHES", 3)
+        patch.setattr(walked_headers, "POINT_BYTES", 300)
         yield
 
 

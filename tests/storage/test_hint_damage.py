@@ -33,7 +33,7 @@ from tidelog.storage.partition import offset_lookup
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment import checked_times, segment_reader, walked_headers
+from tidelog.storage.segment import checked_times, walked_headers
 
 T = TypeVar("T")
 
@@ -128,9 +128,8 @@ def run(tmp_path: Path, seed: int, lies: Lies, ask: Asker) -> None:
 @pytest.fixture(params=[False, True], ids=["waiting", "serving"])
 def ask(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asker]:
     """Have few batches be far, so that a small log takes all the ways of a large one."""
-    for module in (walked_headers, segment_reader):
-        monkeypatch.setattr(module, "POINT_BATCHES", 3)
-        monkeypatch.setattr(module, "POINT_BYTES", 300)
+    monkeypatch.setattr(walked_headers, "POINT_BATCHES", 3)
+    monkeypatch.setattr(walked_headers, "POINT_BYTES", 300)
     monkeypatch.setattr(walked_headers, "_FEW", 0)
     asker = Asker(is_served=request.param)
     yield asker

@@ -32,6 +32,8 @@ from tidelog.records.records import Record
 from tidelog.storage.loading.overflow import append_from_file
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.segment_reader import WALK_READ_BYTES
+from tidelog.storage.segment.walked_headers import POINT_BYTES
 
 INT32_MAX = 2**31 - 1
 HELLO_BYTES = len(messages(0, "hello"))
@@ -223,6 +225,27 @@ class TestRead:
         assert segment.translate_offset(60) is None
         assert segment.translate_offset(0, start=5 * size) == (17, 5 * size, size)
         assert segment.translate_offset(50, start=size) == (50, 16 * size, size)
+        segment.close()
+
+    def test_large_batches_are_found_by_two_headers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A consumer that reads on asks for the batch behind the one that the index names, whatever the sizes of the two."""
+        segment = open_segment(tmp_path, config=LogConfig())
+        for i in range(8):
+            put(segment, batch(2 * i, [i, i], value=bytes(POINT_BYTES)))
+        read_sizes: list[int] = []
+        pread = os.pread
+
+        def counted(fd: int, length: int, position: int) -> bytes:
+            read_sizes.append(length)
+            return pread(fd, length, position)
+
+        monkeypatch.setattr(os, "pread", counted)
+        size = segment.size_bytes // 8
+        for offset in range(2, 16):
+            read_sizes.clear()
+            assert segment.translate_offset(offset) == (offset // 2 * 2 + 1, offset // 2 * size, size)
+            assert len(read_sizes) <= 2
+            assert max(read_sizes) <= WALK_READ_BYTES
         segment.close()
 
     def test_fetch_upper_bound_offset(self, tmp_path: Path) -> None:

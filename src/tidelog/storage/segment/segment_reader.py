@@ -32,7 +32,7 @@ from tidelog.storage.segment.checked_times import CheckedTimes, LogOffsetPositio
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.searched_batches import SearchedBatches
 from tidelog.storage.segment.segment_files import SegmentFiles
-from tidelog.storage.segment.walked_headers import POINT_BATCHES, POINT_BYTES, WalkedHeaders, WalkedSegment, is_far
+from tidelog.storage.segment.walked_headers import WalkedHeaders, WalkedSegment, is_far
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -254,7 +254,7 @@ class SegmentReader(SegmentFiles):
                 return LogOffsetPosition(first + delta, position, size), chunk, start
             position += size
             passed += 1
-            if passed >= POINT_BATCHES or position - first_position > POINT_BYTES:
+            if is_far(passed, position - first_position):
                 return None
         return None
 
