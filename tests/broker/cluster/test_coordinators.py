@@ -14,6 +14,7 @@ from tests.patience import PATIENCE_S
 from tidelog.errors import BrokerUnreachableError
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_batch_v2
+from tidelog.records.kernel import COMPILED
 from tidelog.records.records import Record
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import offset_commit, offset_fetch
@@ -273,6 +274,36 @@ class TestGroups:
                     await cluster.start(other)
                 await waiting
                 assert await fetched(cluster, there, "g") == (0, 3)
+
+        run(work())
+
+    def test_a_commit_is_written_once(self, tmp_path: Path) -> None:
+        """Also where the short way may not be taken, because other replicas must have the record first."""
+
+        async def work() -> None:
+            async with cluster_of(tmp_path) as cluster:
+                await cluster.create_topic("orders", [1, 2, 3])
+                there = await coordinator_of(cluster, "g")
+                log = cluster.members[there].log(kept_in(cluster, "g"))
+                for number in range(5):
+                    assert await commit(cluster, there, "g", number) == 0
+                    assert log.log_end_offset == number + 1
+                    assert await fetched(cluster, there, "g") == (0, number)
+
+        run(work())
+
+    @pytest.mark.skipif(not COMPILED, reason="interpreted, there is one way")
+    def test_the_only_replica_takes_the_short_way(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def work() -> None:
+            async with cluster_of(tmp_path, 1, offsets_topic_replication_factor=1) as cluster:
+                await cluster.create_topic("orders", [1])
+                there = await coordinator_of(cluster, "g")
+                assert await commit(cluster, there, "g", 1) == 0
+                assert await fetched(cluster, there, "g") == (0, 1)
+                for served in cluster.members[there].server.dispatcher._served.values():
+                    monkeypatch.setattr(served, "decode", None)
+                assert await commit(cluster, there, "g", 2) == 0
+                assert await fetched(cluster, there, "g") == (0, 2)
 
         run(work())
 
