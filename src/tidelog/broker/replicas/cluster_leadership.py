@@ -114,6 +114,11 @@ class ClusterLeadership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NOT_ENOUGH_REPLICAS if partition.is_under_min_isr else _NONE
 
+    def is_alone(self, log: PartitionLog) -> bool:
+        """Whether this broker leads the partition and has its only replica."""
+        partition = self._get(log.topic_partition)
+        return partition is not None and partition.is_leader and len(partition.replicas) == 1
+
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
         """Return OFFSET_NOT_AVAILABLE while the high watermark is below the start of this leader's epoch, otherwise NONE."""
         partition = self._get(log.topic_partition)
