@@ -291,7 +291,7 @@ class StateLog:
 
     def partition_at_once(self, identity: str) -> int | None:
         """Return the partition of an id if its table is loaded, and its records are committed as soon as they are appended: none
-        is uncommitted now, and no flush is needed (`flush.messages`). Otherwise return None.
+        is uncommitted now, this broker has the only replica, and no flush is needed (`flush.messages`). Otherwise return None.
         """
         view = self._topics.get(self.topic)
         if view is None or self.wanted.codec is not Codec.NONE:
@@ -300,7 +300,7 @@ class StateLog:
         log = self._log(partition)
         if log is None or log.config.flush_messages != INT64_MAX or self.readiness(partition) or self.uncommitted:
             return None
-        return partition
+        return partition if self._leadership.is_alone(log) else None
 
     @property
     def may_be_uncommitted(self) -> bool:

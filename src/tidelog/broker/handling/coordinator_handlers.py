@@ -47,19 +47,18 @@ def by_transactions(handle: Handler) -> Handler:
 
 
 def usual_by_groups(answer: UsualHandler, *, waits: bool = True) -> UsualHandler:
-    """Wrap an `answer_usual` for requests about groups. With `waits`, it returns None if the response may have to wait until
-    records are committed, which is the case on a member of a cluster, and while a log is being flushed.
+    """Wrap an `answer_usual` for requests about groups. With `waits`, it returns None if the response has to wait until records
+    are committed. So the handler does everything again: `answer` may have changed only what can be repeated.
     """
 
     def answered(node: Node, request: Request, row: list[Any]) -> Any:
-        log = node.groups.log
-        if waits and log.may_be_uncommitted:
-            return None
-        log.uncommitted.clear()
+        uncommitted = node.groups.log.uncommitted
+        uncommitted.clear()
         try:
-            return answer(node, request, row)
+            result = answer(node, request, row)
         except TopicMissingError:
             return None
+        return None if uncommitted and waits else result
 
     return answered
 

@@ -82,6 +82,9 @@ class Leadership(Protocol):
         in sync. Return NONE otherwise.
         """
 
+    def is_alone(self, log: PartitionLog) -> bool:
+        """Whether this broker leads the partition and has its only replica, so that appended records are committed at once."""
+
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
         """Return OFFSET_NOT_AVAILABLE while a new leader's high watermark is below the start of its epoch, NONE otherwise
         (KIP-207).
@@ -200,6 +203,10 @@ class SingleLeadership:
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
         """Return NONE: one replica is enough, because Kafka never requires more replicas in sync than a partition has."""
         return _NONE
+
+    def is_alone(self, log: PartitionLog) -> bool:
+        """Return True: there are no other replicas."""
+        return True
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
         """Return NONE: when an epoch begins, the high watermark is the log end."""

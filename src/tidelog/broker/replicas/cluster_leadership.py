@@ -105,6 +105,11 @@ class ClusterLeadership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NOT_ENOUGH_REPLICAS if partition.is_under_min_isr else _NONE
 
+    def is_alone(self, log: PartitionLog) -> bool:
+        """Whether this broker leads the partition and has its only replica."""
+        partition = self._get(log.topic_partition)
+        return partition is not None and partition.is_leader and len(partition.replicas) == 1
+
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
         partition = self._get(log.topic_partition)
         start = None if partition is None else partition.epoch_start_offset

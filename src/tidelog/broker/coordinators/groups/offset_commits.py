@@ -34,7 +34,7 @@ from tidelog.broker.coordinators.groups.membership import check_member
 from tidelog.broker.requests.slices import Elsewhere, Until
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
-from tidelog.groups.offset_records import offset_entries
+from tidelog.groups.offset_records import OFFSET_VALUE_VERSION, offset_entries
 from tidelog.model import TopicPartition
 from tidelog.records import kernel
 from tidelog.records.builder import Producer
@@ -131,11 +131,10 @@ def commit_usual(broker: CommittingBroker, committer: Committer, topics: list[li
     """Commit the offsets in the rows of a request if the group is known, allows it, and nothing has to be waited for.
 
     Otherwise return False: nothing was changed, and `commit` says why. `topics` are described at `kernel.build_commit_batch`.
-    Only for a standalone broker: values have version 3, and no other replica must have them.
     """
     groups, log = broker.groups, broker.groups.log
     group = groups.get(committer.group_id)
-    if group is None or group.state is GroupState.COMPLETING_REBALANCE:
+    if group is None or group.state is GroupState.COMPLETING_REBALANCE or groups.offset_version != OFFSET_VALUE_VERSION:
         return False
     partition = log.partition_at_once(committer.group_id)
     if partition is None or _refusal(group, committer, is_transactional=False):
