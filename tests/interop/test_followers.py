@@ -26,7 +26,8 @@ class Cluster:
     """A controller, a broker of Kafka's in rack a, one of ours in rack b."""
 
     def __init__(self, folder: Path) -> None:
-        properties = {"broker.session.timeout.ms": "6000", "replica.lag.time.max.ms": "10000", **RACK_AWARE}
+        # A follower that is paused has to be in sync still when its leader is killed, to be elected.
+        properties = {"broker.session.timeout.ms": "15000", "replica.lag.time.max.ms": "30000", **RACK_AWARE}
         self.kafka = KafkaCluster(folder, properties=properties)
         self.kafka.__enter__()
         self.theirs = self.kafka.broker(THEIRS, {"broker.rack": "a"})

@@ -100,7 +100,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with KafkaCluster(tmp_path_factory.mktemp("cluster"), properties={"broker.session.timeout.ms": "3000"}) as kafka:
+    with KafkaCluster(tmp_path_factory.mktemp("cluster"), properties={"broker.session.timeout.ms": "6000"}) as kafka:
         kafka.broker(KAFKAS)
         cluster = Cluster(kafka)
         try:
@@ -210,7 +210,7 @@ def test_a_folder_changes_hands(cluster: Cluster) -> None:
 
 
 def test_a_node_id_that_is_taken(cluster: Cluster) -> None:
-    twin = TidelogMember(cluster.kafka, KAFKAS, {"initial.broker.registration.timeout.ms": "5000"})
+    twin = TidelogMember(cluster.kafka, KAFKAS, {"initial.broker.registration.timeout.ms": "10000"})
     twin.begin()
     assert twin.ended() == 1
     assert f"another broker with node.id={KAFKAS} is running" in twin.said()

@@ -302,7 +302,7 @@ def test_a_plain_port_wants_neither(secured: Secured) -> None:
     host, port = secured.ports["PLAINTEXT"].split(":")
     assert (wants_tls((host, int(port))), sasl_mechanisms((host, int(port)))) == (False, None)
     host, port = secured.ports["SASL_PLAINTEXT"].split(":")
-    assert sorted(sasl_mechanisms((host, int(port))) or []) == sorted(MECHANISMS)
+    assert sorted(sasl_mechanisms((host, int(port)), PATIENCE_S * 1000) or []) == sorted(MECHANISMS)
 
 
 def test_a_scan(secured: Secured) -> None:
