@@ -2,8 +2,8 @@
 
 Each read gives a right answer or one SegmentChangedError: never fewer rows, never other ones. What is right, for a read
 between two moments, is in `live_topics`. The error is right only where a file went, or was replaced, while the read went on.
-The first test also counts: reads of each kind must succeed, and the log must really have changed under them. The others hold the moment still: a plan is made, the broker removes or replaces its segments, then the
-plan is read.
+The first test also counts: reads of each kind must succeed, and the log must really have changed under them. The others hold
+the moment still: a plan is made, the broker removes or replaces its segments, then the plan is read.
 """
 
 from __future__ import annotations

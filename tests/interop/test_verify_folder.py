@@ -30,7 +30,7 @@ def verified(folder: Path) -> list[str]:
 
 
 def wait_checkpointed(folder: Path) -> None:
-    """Wait until a running broker has written its checkpoints twice, as it does five times a second where it does not stand still.
+    """Wait until a running broker has written its checkpoints twice: five times a second, where it does not stand still.
 
     The first time it may have been in the middle of it.
     """
