@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -193,8 +194,8 @@ def segment_names(folder: Path) -> set[str]:
 
 
 def segment_files(folder: Path) -> set[tuple[str, int]]:
-    """Return the names and inodes of what lies there of its segments, indexes among it: those that grow stay the same."""
-    return {(entry.name, entry.inode()) for entry in os.scandir(folder) if entry.name[:20].isdecimal()}
+    """Return the names and inodes of its logs and indexes: those of files that grow stay the same."""
+    return {(entry.name, entry.inode()) for entry in os.scandir(folder) if re.match(r"\d{20}\.(log|index|timeindex)", entry.name)}
 
 
 def files(folder: Path) -> list[tuple[str, int, int]]:
