@@ -51,8 +51,8 @@ LONG_MS = 240_000
 """A session that does not end; libraries want it to be shorter than the time between two polls, of five minutes. A member
 that was removed cannot commit what it has read, so others read it again.
 """
-STATIC_SESSION_MS = 6000
-"""Long enough for who comes back at once, though the machine may stand still between the two."""
+SHORT_MS = 2000
+"""A session whose end is waited for."""
 # kafka-python now and then leaves a socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -186,7 +186,7 @@ def test_static_members(peer: Peer, kind: type[Member]) -> None:
     fill(peer, topic, 2)
     with ExitStack() as open_members:
 
-        def join(instance_id: str) -> Member:
+        def join(instance_id: str, session_timeout_ms: int = LONG_MS) -> Member:
             return open_members.enter_context(
                 kind(
                     peer.bootstrap,
@@ -194,7 +194,7 @@ def test_static_members(peer: Peer, kind: type[Member]) -> None:
                     [topic],
                     instance_id=instance_id,
                     client_id=instance_id,
-                    session_timeout_ms=STATIC_SESSION_MS,
+                    session_timeout_ms=session_timeout_ms,
                 )
             )
 
@@ -218,6 +218,9 @@ def test_static_members(peer: Peer, kind: type[Member]) -> None:
             third.commit()
             third.close()
         again.close()
+        last = join("two", SHORT_MS)
+        last.wait_for(lambda member: bool(member.assigned), "what it had")
+        last.close()
         stays.wait_for(lambda member: member.assigned == set(places(topic)), "the end of the other's session")
 
 

@@ -178,8 +178,15 @@ def consume(bootstrap: str, count: int) -> dict[int, bytes]:
 
 
 def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    """A client that does not take its answers would keep the first one for its five seconds."""
-    with serving(tmp_path / "data", "--listen", "0", "--metrics", "0") as server, socket.socket() as slow:
+    """Tried again where this process stood still between the two for as long as the broker waits after the first."""
+    assert any(is_ended_by_the_second(tmp_path / str(number)) for number in range(5))
+
+
+def is_ended_by_the_second(folder: Path) -> bool:
+    """Send both. Return False if the broker has ended by the first: a client that does not take its answers keeps it for five
+    seconds.
+    """
+    with serving(folder, "--listen", "0", "--metrics", "0") as server, socket.socket() as slow:
         # ApiVersions, over and over, and no answer is ever read: the broker owes the rest, and waits.
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", server.port))
@@ -194,9 +201,13 @@ def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         server.signal(signal.SIGTERM)
         wait_for_line(server, "send it again to stop at once")
         server.signal(signal.SIGTERM)
-        assert server.wait() == 128 + signal.SIGTERM
+        status = server.wait()
+    if status == 0 and "the next start runs recovery" not in server.log:
+        return False
+    assert status == 128 + signal.SIGTERM
     assert not (server.data_dir / CLEAN_SHUTDOWN_FILE).exists()
     assert "the next start runs recovery" in server.log
+    return True
 
 
 def wait_for_line(server: Server, text: str) -> None:

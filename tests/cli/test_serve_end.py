@@ -105,7 +105,7 @@ def test_a_disk_that_answers_again(tmp_path: Path) -> None:
     server.process.send_signal(signal.SIGTERM)
     wait_for(server, "waiting for", "0 of 1 logs flushed and closed")
     server.stuck.unlink()
-    assert server.end() == 0
+    assert server.end() == 0, server.stderr.read_text()
     assert (server.data / CLEAN_SHUTDOWN_FILE).exists()
 
 
@@ -116,14 +116,14 @@ def test_the_second_signal_while_it_waits_for_the_disk(tmp_path: Path) -> None:
     server.process.send_signal(signal.SIGTERM)
     wait_for(server, "waiting for", "0 of 1 logs flushed and closed")
     server.process.send_signal(signal.SIGTERM)
-    assert server.end() == 128 + signal.SIGTERM
+    assert server.end() == 128 + signal.SIGTERM, server.stderr.read_text()
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
 
 
 def test_a_signal_while_the_loops_pipe_is_full(tmp_path: Path) -> None:
     """asyncio's own way of signals writes into the pipe by which the loop is woken, and has nothing where that is full."""
     server = Server(tmp_path, FULL_PIPE)
-    assert server.end() == 0
+    assert server.end() == 0, server.stderr.read_text()
     assert (server.data / CLEAN_SHUTDOWN_FILE).exists()
     assert "SIGTERM: shutting down" in server.stderr.read_text()
 
@@ -134,7 +134,7 @@ def test_a_disk_that_never_answers(tmp_path: Path) -> None:
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
     wait_for(server, "1 logs are not closed")
-    assert server.end() == 1
+    assert server.end() == 1, server.stderr.read_text()
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
     assert "ended while threads were still waiting: tidelog-" in server.stderr.read_text()
 
@@ -151,7 +151,7 @@ def test_the_folder_stays_locked_while_a_thread_is_stuck(tmp_path: Path) -> None
     wait_for(server, "ended with errors")
     assert is_locked(server.data)
     server.stuck.unlink()
-    assert server.end() == 1
+    assert server.end() == 1, server.stderr.read_text()
     assert not is_locked(server.data)
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
 
@@ -163,7 +163,7 @@ def test_the_main_thread_closes_no_log(tmp_path: Path) -> None:
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
     wait_for(server, "2 logs are not closed")
-    assert server.end() == 1
+    assert server.end() == 1, server.stderr.read_text()
 
 
 def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
     server = Server(tmp_path, "from tidelog.cli.serving import process; process.STALLED_S = 0.3")
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
-    assert server.end() == 1
+    assert server.end() == 1, server.stderr.read_text()
     assert "the shutdown has made no progress" in server.stderr.read_text()
 
 

@@ -23,6 +23,7 @@ from tests.broker.raw import RawClient
 from tests.cli.conftest import run, run_ok
 from tests.cli.test_serve import Server, serving
 from tests.examples import IS_SOAK
+from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.clock import SystemClock
 from tidelog.storage.log_manager import LogManager
@@ -114,9 +115,13 @@ def test_its_parts_as_one(tmp_path: Path) -> None:
         assert shares == {"1": "3.0", "2": "3.0"}
         assert page.count("# TYPE tidelog_connections gauge") == 1
         assert urllib.request.urlopen(f"http://{found[1]}/healthz", timeout=PATIENCE_S).read() == b"ok\n"
+        asked = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
         with RawClient(("127.0.0.1", server.port)) as asking:
-            answer = asking.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
-        assert [one.replica_id for one in answer.topics[0].partitions[0].observers] == [1, 2]
+
+            def observers() -> list[int]:
+                return [one.replica_id for one in asking.ask(asked, 2).topics[0].partitions[0].observers]
+
+            wait_until(lambda: observers() == [1, 2], "both brokers to follow", PATIENCE_S)
 
 
 def received(consumer: Consumer, count: int) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
 from tests.examples import examples
+from tests.patience import PATIENCE_S
 from tests.records.records_builder import RecordsBuilder
 from tidelog import NewRecord, NotFound
+from tidelog.client.connections import failures
 from tidelog.client.connections.connection import Connection
 from tidelog.errors import (
     BrokerError,
@@ -51,8 +54,7 @@ from tidelog.wire.messages.produce import (
 SHORT_MS = 250
 """Of calls on a connection that is there: that one waits for an answer for as long as before."""
 
-WAITING_MS = 2000
-"""Of calls that connect: long enough for an answer, and short, as what does not come is waited for."""
+LONG_MS = PATIENCE_S * 1000
 
 
 def offsets(*found: tuple[int, int, int, int]) -> ListOffsetsResponse:
@@ -100,7 +102,7 @@ class Cluster:
             return InitProducerIdResponse(producer_id=7, producer_epoch=0)
         return None if isinstance(request, ApiVersionsRequest) else self.on[node](request, version)
 
-    def connect(self, timeout_ms: int = 20_000) -> Any:
+    def connect(self, timeout_ms: int = LONG_MS) -> Any:
         return tidelog.connect(self.brokers[1].address, timeout_ms=timeout_ms)
 
     def asked(self, node: int, kind: type) -> list[Any]:
@@ -146,14 +148,18 @@ class TestLeaders:
         assert named == [[1], [2]]
         assert len(cluster.asked(1, ListOffsetsRequest)) == 1
 
-    def test_a_partition_without_leader_is_waited_for(self, cluster: Cluster) -> None:
+    def test_a_partition_without_leader_is_waited_for(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In a time that passes only between its attempts."""
+        pauses: list[float] = []
+        monkeypatch.setattr(failures, "time", SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append))
         cluster.leaders = {0: -1}
         cluster.on = {1: lambda *_: offsets((0, 0, 1, 1))}
         with cluster.connect() as client, pytest.raises(BrokerError, match="has no leader") as error:
             client.cluster.timeout_ms = SHORT_MS
             client.offsets_for_times({("t", 0): 1})
         assert error.value.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert len(cluster.asked(1, MetadataRequest)) > 2
+        assert sum(pauses) == pytest.approx(SHORT_MS / 1000)
+        assert len(cluster.asked(1, MetadataRequest)) > len(pauses) > 2
 
     def test_a_fetch_goes_on_with_the_new_leader(self, cluster: Cluster) -> None:
         def first(request: Any, version: int) -> Any:
@@ -394,7 +400,7 @@ class TestFetch:
     def test_a_connection_that_is_lost_within_a_response(self, cluster: Cluster, cut: int) -> None:
         whole = b"".join(response_chunks(fetched(batch(3, 2)), 12, 9))
         self.reading(cluster, fetched(batch(0, 3)), bytearray(whole[:cut]), CLOSE, fetched(batch(3, 2)))
-        with cluster.connect(2_000) as client:
+        with cluster.connect() as client:
             found = [record.offset for record in client.read("t")]
         assert found == [0, 1, 2, 3, 4]
 
@@ -422,7 +428,8 @@ class TestFetch:
 
     def test_records_that_never_come(self, cluster: Cluster) -> None:
         self.reading(cluster, *[fetched(b"")] * 100)
-        with cluster.connect(WAITING_MS) as client, pytest.raises(BrokerError, match=r"does not return offsets \[0, 5\) of t-0"):
+        with cluster.connect() as client, pytest.raises(BrokerError, match=r"does not return offsets \[0, 5\) of t-0"):
+            client.cluster.timeout_ms = SHORT_MS
             list(client.read("t"))
 
 
@@ -440,7 +447,7 @@ class TestNonsense:
 
     def test_a_closed_connection(self) -> None:
         with ScriptedBroker(lambda *_: CLOSE) as broker, pytest.raises(BrokerUnreachableError, match="closed the connection"):
-            tidelog.connect(broker.address, timeout_ms=WAITING_MS)
+            tidelog.connect(broker.address, timeout_ms=LONG_MS)
 
     @pytest.mark.parametrize(
         "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x05\x03\x00\x02\x02\x50", b"\xff\xff\xff\xff", b"\0\0\0\0"]

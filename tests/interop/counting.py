@@ -38,7 +38,7 @@ def count(
 ) -> None:
     """Count on by `more` numbers. Some transactions are aborted on the way; `told` hears each position that was committed."""
     keys = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    with BatchAppender(cluster, transactional_id=transactional_id) as appender:
+    with BatchAppender(cluster, transactional_id=transactional_id, transaction_timeout_ms=600_000) as appender:
         appender.init()
         position, _ = committed_offsets(cluster, GROUP, keys).get(keys[0], (0, ""))
         end = position + more

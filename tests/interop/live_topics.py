@@ -177,7 +177,7 @@ def create(broker: Kafka391, settings: Mapping[str, Mapping[str, str]] = SETTING
     return [LiveTopic(name) for name in settings]
 
 
-def wait_acknowledged(topics: Sequence[LiveTopic], count: int, timeout_s: float = 60) -> None:
+def wait_acknowledged(topics: Sequence[LiveTopic], count: int, timeout_s: float = PATIENCE_S) -> None:
     """Wait until each topic has that many records."""
     end = time.monotonic() + timeout_s
     while min(topic.acknowledged for topic in topics) < count:

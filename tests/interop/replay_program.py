@@ -1,4 +1,5 @@
-"""A replay without Spark, in its own process, which a test kills. It prints each step on stdout.
+"""A replay without Spark, in its own process, which a test kills. It prints each step on stdout, and waits before each for a line
+on stdin, until stdin ends.
 
 python -m tests.interop.replay_program SOURCE TOPIC TARGET TARGET_TOPIC FROM_MS TO_MS FOLDER CHUNK_BYTES
 """
@@ -35,6 +36,7 @@ def _tell(owner: Any, method: str) -> None:
     plain = getattr(owner, method)
 
     def call(self: Any, *args: Any, **how: Any) -> Any:
+        sys.stdin.readline()
         print(method, flush=True)
         return plain(self, *args, **how)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.patience import PATIENCE_S
 from tests.spark.conftest import CONFIG
 from tidelog.spark import session
 
@@ -107,7 +108,7 @@ def show_pages(spark: SparkSession) -> None:
 
 
 def page(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
     return text
 

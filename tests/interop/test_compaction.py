@@ -238,7 +238,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Case
         shutil.copytree(root / str(number) / "ours" / "log-0", root / str(number) / "kafkas" / "log-0")
     questions, verdicts = root / "questions", root / "verdicts"
     questions.write_text("".join(question(case, root / str(case.number) / "kafkas" / "log-0") for case in cases))
-    run_java(classpath("3.9.1"), str(JUDGE), [questions, verdicts], heap_mb=512, timeout_s=300)
+    run_java(classpath("3.9.1"), str(JUDGE), [questions, verdicts], heap_mb=512)
     lines = iter(verdicts.read_text().splitlines())
     yield [
         (

@@ -59,8 +59,8 @@ from tidelog.wire.messages.list_groups import ListGroupsRequest
 EVENTS = [("events", 0), ("events", 1), ("events", 2)]
 GROUPS = ["simple", "joined", "static", "left", "transactions", "only-open", "some-deleted", "deleted"]
 SUBSCRIPTION = {"range": encode_versioned(ConsumerProtocolSubscription(["events"]), 1)}
-SESSION_MS = 300_000
-TRANSACTION_MS = 600_000
+SESSION_MS = 1_800_000
+TRANSACTION_MS = 900_000
 
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

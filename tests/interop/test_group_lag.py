@@ -48,7 +48,7 @@ def write_transactions(bootstrap: str, topic: str, chance: random.Random) -> Pro
         producer.produce(topic, b"v", key=b"%d" % chance.randrange(9), timestamp=DAY + chance.randrange(1_000_000), partition=0)
         producer.flush()
         if not chance.randrange(8):
-            (producer.commit_transaction if chance.randrange(2) else producer.abort_transaction)(30)
+            (producer.commit_transaction if chance.randrange(2) else producer.abort_transaction)(PATIENCE_S)
             producer.begin_transaction()
     for producer in producers[1:]:
         producer.commit_transaction(PATIENCE_S)
@@ -101,7 +101,7 @@ def test_transactions(broker: Kafka391) -> None:
             assert found.new_offset == (told[0] if isinstance(told, tuple) else found.new_offset)
             (committed,) = [p.committed_offset for p in client.group_lag("lag-transactions").partitions]
             assert committed == found.new_offset
-    still_open.abort_transaction(30)
+    still_open.abort_transaction(PATIENCE_S)
 
 
 def test_compacted(broker: Kafka391) -> None:
@@ -203,4 +203,4 @@ def test_an_old_broker(old_broker: Kafka241) -> None:
     still_open = write_transactions(old_broker.bootstrap, "lag-old-transactions", chance)
     with fixed(old_broker.bootstrap) as client:
         check_all_positions(client, old_broker.bootstrap, "lag-old-transactions", chance)
-    still_open.abort_transaction(30)
+    still_open.abort_transaction(PATIENCE_S)

@@ -85,7 +85,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
             """Return a consumer that has committed after 50 records."""
             more = {} if protocol == "classic" else {"group.protocol": protocol}
             config = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
-            made = Consumer({**config, "enable.auto.commit": False, **more})
+            # It is kept in its group without a poll, for as long as the tests take.
+            made = Consumer({**config, "enable.auto.commit": False, "max.poll.interval.ms": 3_600_000, **more})
             made.subscribe(["orders"])
             seen = 0
 

@@ -28,7 +28,7 @@ TIMEOUT_S = PATIENCE_S
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     properties = {
-        "broker.session.timeout.ms": "4000",
+        "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "400",
         "replica.high.watermark.checkpoint.interval.ms": "300",
         # Groups outlive the broker that is taken out.

@@ -56,7 +56,7 @@ def test_every_acknowledged_record_is_there_once(tmp_path: Path) -> None:
         create_topics(bootstrap, {"kept": {"segment.bytes": "20000"}})
     # Left to itself the tool never tries twice.
     settings = tmp_path / "producer.properties"
-    settings.write_text("retries=2147483647\nenable.idempotence=true\nreconnect.backoff.max.ms=200\n")
+    settings.write_text("retries=2147483647\nenable.idempotence=true\nreconnect.backoff.max.ms=200\ndelivery.timeout.ms=600000\n")
     arguments = ["--bootstrap-server", bootstrap, "--topic", "kept", "--max-messages", str(MESSAGES)]
     arguments += ["--throughput", str(A_SECOND), "--producer.config", str(settings)]
     producer = None

@@ -38,7 +38,7 @@ def test_kafka_makes_the_same_of_each_state(tmp_path: Path) -> None:
             asked.append((state, read, case, theirs, ours))
     questions, verdicts = tmp_path / "questions", tmp_path / "verdicts"
     questions.write_text("".join(case.question(theirs) for _, _, case, theirs, _ in asked))
-    run_java(classpath("3.9.1"), str(JUDGE), [questions, verdicts], heap_mb=512, timeout_s=300)
+    run_java(classpath("3.9.1"), str(JUDGE), [questions, verdicts], heap_mb=512)
     lines = verdicts.read_text().splitlines()
     assert len(lines) == len(asked) > 100
     for (state, read, case, theirs, ours), line in zip(asked, lines, strict=True):

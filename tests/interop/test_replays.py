@@ -124,13 +124,22 @@ def tidelog_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog
 
 
 def replay_under_fire(arguments: list[str], kills: int, seed: int) -> int:
-    """Run a replay again and again, kill it at a random line; return how often it was killed before it got done."""
+    """Run a replay again and again, kill it at a random line; return how often it was killed before it got done.
+
+    It is given that many steps and two more, as it would get done while this process stands still.
+    """
     chance = random.Random(seed)
     for attempt in range(kills + 1):
         command = [sys.executable, "-m", "tests.interop.replay_program", *arguments]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None and process.stderr is not None
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
             left = chance.randrange(1, 25) if attempt < kills else None
+            if left is None:
+                process.stdin.close()
+            else:
+                process.stdin.write("\n" * (left + 2))
+                process.stdin.flush()
             lines = []
             for line in process.stdout:
                 lines.append(line.strip())

@@ -33,7 +33,7 @@ ROUND = 1500
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     properties = {
-        "broker.session.timeout.ms": "3000",
+        "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "300",
         "replica.high.watermark.checkpoint.interval.ms": "200",
         "log.initial.task.delay.ms": "100",

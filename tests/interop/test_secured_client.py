@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -33,7 +33,7 @@ from tests.kafka import Kafka391
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.secured_clients import CLIENTS, answers, kind
 from tests.patience import PATIENCE_S
-from tidelog.client.connections.failures import RetryTimer
+from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.listener_probe import sasl_mechanisms, wants_tls
 from tidelog.clock import SystemClock
 from tidelog.errors import AuthenticationError, BrokerUnreachableError, InvalidArgumentError, SecurityProtocolError, TidelogError
@@ -134,16 +134,28 @@ def used(address: str, config: dict[str, str]) -> None:
 
 @contextmanager
 def not_tried_again() -> Iterator[None]:
-    """Fail where the client waits to try again what was refused; a broker that cannot be reached may be tried again."""
-    waited = RetryTimer.wait
+    """Fail where the client connects once more after a refusal; a broker that cannot be reached may be tried again."""
+    refusals: list[TidelogError] = []
+    again: list[str] = []  # A command reports an error that is raised here as its own.
 
-    def wait(self: RetryTimer, error: Exception) -> None:
-        assert not isinstance(error, REFUSALS), f"tried again: {error}"
-        waited(self, error)
+    def spied(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(connection: Connection, *args: Any, **how: Any) -> Any:
+            if method.__name__ == "__init__" and refusals:
+                again.append(f"tried again: {refusals[-1]}")
+            try:
+                return method(connection, *args, **how)
+            except REFUSALS as error:
+                refusals.append(error)
+                raise
+
+        return call
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RetryTimer, "wait", wait)
+        for name in ("__init__", "ask", "send", "receive"):
+            patch.setattr(Connection, name, spied(getattr(Connection, name)))
         yield
+    assert refusals
+    assert not again
 
 
 def refused(address: str, config: dict[str, str]) -> TidelogError:
@@ -302,7 +314,7 @@ def test_a_plain_port_wants_neither(secured: Secured) -> None:
     host, port = secured.ports["PLAINTEXT"].split(":")
     assert (wants_tls((host, int(port))), sasl_mechanisms((host, int(port)))) == (False, None)
     host, port = secured.ports["SASL_PLAINTEXT"].split(":")
-    assert sorted(sasl_mechanisms((host, int(port))) or []) == sorted(MECHANISMS)
+    assert sorted(sasl_mechanisms((host, int(port)), PATIENCE_S * 1000) or []) == sorted(MECHANISMS)
 
 
 def test_a_scan(secured: Secured) -> None:

@@ -224,7 +224,7 @@ def test_brokers_that_are_killed(peer: AnyBroker) -> None:
 
     def run() -> None:
         try:
-            with tidelog.connect(peer.bootstrap) as client:
+            with tidelog.connect(peer.bootstrap, timeout_ms=2 * 1000 * PATIENCE_S) as client:
                 count(client.cluster, "killed", "killed", random.Random(3), 10**9, until.is_set, positions.append)
         except BaseException as error:
             failures.append(error)

@@ -49,7 +49,7 @@ def answers(peer: Peer, written: list[list[Row]], tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("spark")
     arguments = (peer.bootstrap, "source", "sink", str(FROM_MS), str(TO_MS), str(folder))
     command = [sys.executable, "-m", "tests.interop.spark_connector", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"Spark's program ended with {done.returncode}:\n{done.stdout[-6000:]}")
     answers: dict[str, Any] = json.loads(Path(folder, "answers.json").read_text())

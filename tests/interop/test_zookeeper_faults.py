@@ -138,4 +138,5 @@ def our_session_expires(flow: Flow) -> None:
         flow.member.go_on()
     flow.wait_for([1, 2, OURS])
     flow.goes_on()
-    assert flow.member.said().count("registered as broker") > before
+    # It follows before it is registered again.
+    wait_until(lambda: flow.member.said().count("registered as broker") > before, "another registration", PATIENCE_S)

@@ -222,7 +222,8 @@ def comes_back_after_a_lost_session(both: Mixed) -> None:
         both.member.go_on()
     both.wait_for("orders", [KAFKAS, OURS])
     both.check_same("orders")
-    assert both.member.said().count("registered as broker") >= 2
+    # It follows before it is registered again.
+    wait_until(lambda: both.member.said().count("registered as broker") >= 2, "another registration", TIMEOUT_S)
 
 
 def goes_in_order(both: Mixed) -> None:

@@ -178,7 +178,7 @@ class _Broker(abc.ABC):
         if not is_listening(self.port):
             return False
         try:
-            metadata = self.admin.list_topics(timeout=15)
+            metadata = self.admin.list_topics(timeout=ADMIN_TIMEOUT_S)
         except KafkaException:
             return False
         if not metadata.brokers:
@@ -230,7 +230,7 @@ class Kafka391(_Broker):
             "metadata.log.dir": str(self.folder / "metadata"),
             # A pause that is longer costs the broker its leaders and coordinators: clients see errors, batches new epochs.
             # But one that was killed must wait so long at its next start, for the controller to give up its former self.
-            "broker.session.timeout.ms": "2000" if self.was_killed else "30000",
+            "broker.session.timeout.ms": "6000" if self.was_killed else "30000",
             "broker.heartbeat.interval.ms": "200",
             **_COMMON,
         }

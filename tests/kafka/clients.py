@@ -219,7 +219,7 @@ def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]
 
     def is_committed() -> bool:
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=30).values()
+        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=PATIENCE_S).values()
         try:
             return all(place.error is None for place in answer.result(PATIENCE_S).topic_partitions)
         except KafkaException as error:

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from tests.kafka import pausing
-from tests.kafka.brokers import BOOTSTRAP, SHORT_LIVED, random_id
+from tests.kafka.brokers import ADMIN_TIMEOUT_S, BOOTSTRAP, SHORT_LIVED, random_id
 from tests.kafka.jars import MADE, classpath, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java
 
@@ -82,7 +82,7 @@ class KafkaNode:
             return True
         try:
             admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            return self.node_id in admin.list_topics(timeout=15).brokers
+            return self.node_id in admin.list_topics(timeout=ADMIN_TIMEOUT_S).brokers
         except KafkaException:
             return False
 

@@ -26,7 +26,7 @@ from tests import orphans
 from tests.kafka import outputs
 from tests.kafka.jars import JARS, class_archive, made_once
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 280
 STOP_TIMEOUT_S = 120
 POLL_S = 0.05
 
@@ -133,7 +133,7 @@ def run_java(
     arguments: Sequence[str | os.PathLike[str]],
     *,
     heap_mb: int = 256,
-    timeout_s: float = 240,
+    timeout_s: float = 600,
     check: bool = True,
     stdin: str | None = None,
 ) -> str:

@@ -87,7 +87,7 @@ class JavaClient(Client):
         with tempfile.TemporaryDirectory(prefix="java-client-") as name:
             questions, verdicts = Path(name, "commands"), Path(name, "answers")
             questions.write_text("".join(f"{command}\n" for command in commands))
-            printed = run_java(classpath(self.release), str(PROGRAM), [bootstrap, questions, verdicts], timeout_s=240)
+            printed = run_java(classpath(self.release), str(PROGRAM), [bootstrap, questions, verdicts])
             answers: list[list[list[str]]] = [[]]
             for line in verdicts.read_text().splitlines():
                 fields = line.split("\t")

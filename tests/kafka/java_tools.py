@@ -30,7 +30,7 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 
 
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 
 
 class Said(NamedTuple):

@@ -21,7 +21,7 @@ _COMPLAINTS = re.compile(
 _RECORD_LINE = re.compile(r"^(\| offset|baseOffset):")
 
 
-def dump_log_segments(files: Sequence[Path], *options: str, timeout_s: float = 120, release: str = _RELEASE) -> str:
+def dump_log_segments(files: Sequence[Path], *options: str, timeout_s: float = 300, release: str = _RELEASE) -> str:
     """Run DumpLogSegments over .log, .index, .timeindex, .txnindex or .snapshot files; return what it prints."""
     arguments = ["--files", ",".join(map(str, files)), *options]
     return run_tool(release, "kafka.tools.DumpLogSegments", arguments, timeout_s=timeout_s)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 
 from tests.kafka import pausing
-from tests.kafka.brokers import SHORT_LIVED
+from tests.kafka.brokers import ADMIN_TIMEOUT_S, SHORT_LIVED
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, free_port, is_listening, wait_until
 from tests.kafka.zookeeper_admin import ROOT
@@ -62,7 +62,7 @@ class KafkaBroker:
             return True  # Too old for this client; what is asked of it comes later.
         try:
             admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            return self.node_id in admin.list_topics(timeout=15).brokers
+            return self.node_id in admin.list_topics(timeout=ADMIN_TIMEOUT_S).brokers
         except KafkaException:
             return False
 

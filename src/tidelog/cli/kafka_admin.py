@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.client.connections.cluster import Cluster
@@ -18,7 +17,6 @@ from tidelog.storage.handover import TopicToHand
 
 TIMEOUT_S = 30.0
 POLL_S = 0.1
-PROBE_MS = 2_000
 
 
 class Setting(NamedTuple):
@@ -49,8 +47,11 @@ class KafkaAdmin:
                 "handover needs the package confluent-kafka: run pip install 'tidelog[handover]'"
             ) from None
         # On a port that requires TLS or SASL, confluent-kafka would retry forever without an error.
-        with suppress(BrokerUnreachableError), Cluster.at(bootstrap, "tidelog-handover", timeout_ms=PROBE_MS) as cluster:
-            cluster.refresh([])
+        try:
+            with Cluster.at(bootstrap, "tidelog-handover", timeout_ms=int(timeout_s * 1000)) as cluster:
+                cluster.refresh([])
+        except BrokerUnreachableError as error:
+            raise StorageError(f"Kafka at {bootstrap} cannot be reached: {error}") from error
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._client: Any = AdminClient(

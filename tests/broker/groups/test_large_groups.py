@@ -11,6 +11,7 @@ from tests.broker.loop_turns import LoopTurns
 from tests.broker.test_widest import LONGEST_S
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
+from tidelog.clock import ManualClock
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -20,20 +21,24 @@ from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 MEMBERS = min(300, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 SAID = bytes(100_000)
 TIMEOUT_MS = 300_000
-PROPERTIES = {"offsets_topic_num_partitions": 1, "group_initial_rebalance_delay_ms": 1500}
+NOW_MS = 1_700_000_000_000
+DELAY_MS = 100_000
+PROPERTIES = {"offsets_topic_num_partitions": 1, "group_initial_rebalance_delay_ms": DELAY_MS}
 
 
 def test_no_step_of_a_large_group_keeps_the_loop_for_long(start_broker: StartBroker) -> None:
     """The last step, an assignment of 30 MB, is more than the topic of groups takes: everybody is reported."""
-    joined_and_assigned(start_broker(**PROPERTIES), ErrorCode.UNKNOWN_SERVER_ERROR, LONGEST_S)
+    clock = ManualClock(NOW_MS)
+    joined_and_assigned(start_broker(clock=clock, **PROPERTIES), clock, ErrorCode.UNKNOWN_SERVER_ERROR, LONGEST_S)
 
 
 def test_a_group_of_60_mb_is_written_and_loaded(start_broker: StartBroker) -> None:
     """It is one record, much larger than `offsets.load.buffer.size`, which only happens if somebody has raised
     `message.max.bytes`. It is built elsewhere, and the loop only appends it; the load is in steps.
     """
-    broker = start_broker(**PROPERTIES, message_max_bytes=100_000_000)
-    joined_and_assigned(broker, ErrorCode.NONE, longest_s=10 * LONGEST_S)
+    clock = ManualClock(NOW_MS)
+    broker = start_broker(clock=clock, **PROPERTIES, message_max_bytes=100_000_000)
+    joined_and_assigned(broker, clock, ErrorCode.NONE, longest_s=10 * LONGEST_S)
     groups, written = broker.node.groups, list[ErrorCode]()
     group = groups.get("g")
     assert group is not None
@@ -57,8 +62,13 @@ def test_a_group_of_60_mb_is_written_and_loaded(start_broker: StartBroker) -> No
         assert turns.longest.seconds < 4 * LONGEST_S, turns.turns
 
 
-def joined_and_assigned(broker: RunningBroker, expected: int, longest_s: float) -> None:
-    """All members join, each gets an assignment, and all get `expected`."""
+def are_members(broker: RunningBroker) -> bool:
+    group = broker.node.groups.get("g")
+    return group is not None and len(group.members) == MEMBERS
+
+
+def joined_and_assigned(broker: RunningBroker, clock: ManualClock, expected: int, longest_s: float) -> None:
+    """All members join within the group's first delay, each gets an assignment, and all get `expected`."""
     with ExitStack() as stack:
         stack.enter_context(broker.client()).ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
         clients = [stack.enter_context(broker.client()) for _ in range(MEMBERS)]
@@ -72,6 +82,10 @@ def joined_and_assigned(broker: RunningBroker, expected: int, longest_s: float) 
         )
         for client in clients:
             client.send(join, 3)
+        wait_until(lambda: broker.on_loop(lambda: are_members(broker)), "all members", PATIENCE_S)
+        for _ in range(2):  # The first delay is followed by another one, where members have come in it.
+            clock.advance(DELAY_MS)
+            broker.on_loop(broker.running.tick)
         joined = [client.receive() for client in clients]
         assert {one.error_code for one in joined} == {ErrorCode.NONE}
         leader = next(one for one in joined if one.leader == one.member_id)

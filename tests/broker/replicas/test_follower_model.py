@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.broker.replicas.simulated_leader import SimulatedLeader, Simulation, until
 from tests.examples import examples
+from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import batch, headers, open_log
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -135,4 +136,4 @@ def test_all_end_with_the_leaders_log(steps: list[tuple[Any, ...]], version: int
             replicas.close()
 
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(asyncio.wait_for(test(Path(directory)), 60))
+        asyncio.run(asyncio.wait_for(test(Path(directory)), PATIENCE_S))

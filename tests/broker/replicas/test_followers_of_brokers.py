@@ -40,16 +40,15 @@ async def throttled(folder: Path, rate_name: str, replicas_name: str) -> None:
         for _ in range(30):
             await cluster.produce(KEY, b"b" * 1000, acks=1)
         await cluster.until_isr(KEY, 1)
-        await cluster.start(2)
         await set_rate(cluster, rate_name, "1000")
+        began = asyncio.get_running_loop().time()
+        await cluster.start(2)
         follower = cluster.members[2].log(KEY)
         await cluster.until(lambda: follower.log_end_offset > 3)
-        began, end = asyncio.get_running_loop().time(), follower.log_end_offset
         await asyncio.sleep(0.5)
+        copied = follower.log_end_offset - 3
         lasted_s = asyncio.get_running_loop().time() - began
-        copied = follower.log_end_offset - end
         assert copied * 1000 <= 1000 * (lasted_s + 1) + 4000, "no faster than the rate, but for an answer or two"
-        assert follower.log_end_offset < 33
         await set_rate(cluster, rate_name, None)
         await cluster.until_isr(KEY, 1, 2)
         await set_rate(cluster, rate_name, "1")

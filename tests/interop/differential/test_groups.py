@@ -356,7 +356,7 @@ def test_sessions_end(pair: Pair, crowd: Crowd) -> None:
     group = Group(crowd, "silent")
     lone_member(group)
     # Long enough to get as far as the rebalance, whatever else the machine does.
-    group.join("b", "range", version=3, session_ms=10_000)
+    group.join("b", "range", version=3, session_ms=15_000)
     group.join("a", "range", version=3)
     group.sync("b")
     group.sync("a", "a", "b")
@@ -388,7 +388,7 @@ def test_votes(pair: Pair, crowd: Crowd) -> None:
     pair.check()
 
 
-LATE_MS = 6_000
+LATE_MS = 12_000
 """Of each two steps that are meant to be in time, the second is, though the machine may stand still between them."""
 
 

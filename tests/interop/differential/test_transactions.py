@@ -592,7 +592,7 @@ def test_timeouts(pair: Pair) -> None:
     pair.create(topic)
     one = Transactional(pair, topic)
     # Long enough to get as far as the records, whatever else the machine does.
-    one.init(timeout_ms=6000)
+    one.init(timeout_ms=12_000)
     one.add((topic, 0))
     one.produce(topic)
     for side in pair.sides:

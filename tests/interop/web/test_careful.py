@@ -54,7 +54,7 @@ def test_axe_finds_nothing_and_no_view_is_wider_than_its_window(visitor: Visitor
             if result.violations_count:
                 found[f"{view}, {scheme}, {size}"] = result.generate_report()
             with suppress(NotInTime):  # On a loaded machine the page may still have the width of before.
-                page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=5_000)
+                page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=size["width"])
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > size["width"]:
                 found[f"{view}: {size}"] = f"{width} pixels wide"

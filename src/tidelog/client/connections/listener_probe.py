@@ -25,8 +25,8 @@ from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-PROBE_MS: Final = 2_000
-"""How long a port has to answer."""
+PROBE_MS: Final = 10_000
+"""How long a port has to answer. A broker that pauses for some seconds is still recognized."""
 
 NO_MECHANISM: Final = "TIDELOG-NONE"
 

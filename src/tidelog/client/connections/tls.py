@@ -21,13 +21,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.client.connections.addresses import BrokerAddress
-from tidelog.client.connections.listener_probe import PROBE_MS, speaks_kafka
+from tidelog.client.connections.listener_probe import speaks_kafka
 from tidelog.errors import BrokerUnreachableError, SecurityProtocolError, TidelogError
 from tidelog.security.access import Access
 from tidelog.security.tls_errors import alert_error, no_tls, untrusted
 
 RECORD_BYTES: Final = 16_384
 """The payload of one TLS record."""
+
+REFUSAL_MS: Final = 2_000
+"""How long a port has to refuse a client's certificate. A port that accepts it says nothing: each lost connection to such a port
+costs this time.
+"""
 
 
 def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl.SSLSocket:
@@ -56,10 +61,10 @@ def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
     them.
     """
     assert access.tls is not None
-    deadline = time.monotonic() + PROBE_MS / 1000
+    deadline = time.monotonic() + REFUSAL_MS / 1000
     try:
         with (
-            socket.create_connection(address, timeout=PROBE_MS / 1000) as plain,
+            socket.create_connection(address, timeout=REFUSAL_MS / 1000) as plain,
             open_tls(plain, address, access) as wrapped,
         ):
             wrapped.settimeout(max(deadline - time.monotonic(), 0.1))
