@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,9 @@ from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
 from tidelog.reader.time_search import find_offset
+from tidelog.web.endpoints.topics import topic as answer_topic
+from tidelog.web.jobs import Job
+from tidelog.web.query import Query
 from tidelog.web.summaries import Summaries
 from tidelog.web.values import beginning
 
@@ -213,6 +218,25 @@ def test_topics_and_partitions_are_those_of_stat(golden: Answers) -> None:
     following = golden.ask_again("topics", limit=3, after=first["topics"][-1]["topic"])
     assert first["more"] and [one["topic"] for one in following["topics"]] == [one["topic"] for one in found["topics"][3:6]]
     assert {one["topic"] for one in golden.ask_again("topics", q="ZSTD")["topics"]} == {"v2-zstd-ct", "v2-zstd-lat"}
+
+
+def test_a_topic_whose_partitions_take_too_long_is_read_in_parts(tmp_path: Path) -> None:
+    """A response has only what was read in time, and the next one goes on after it: nothing is shown as empty."""
+    for number in range(5):
+        shutil.copytree(KAFKA_3 / "two-partitions-0", tmp_path / f"two-partitions-{number}")
+    with answering(str(tmp_path)) as answers:
+        whole = answers.ask("topic", topic="two-partitions")
+        parts: list[dict[str, Any]] = []
+        found: dict[str, Any] = {"more": True}
+        while found["more"]:
+            after = [("after", str(parts[-1]["partition"]))] if parts else []
+            query = Query([("topic", "two-partitions"), *after], answers.context.clock)
+            found = answer_topic(answers.context, query, Job(limit_s=0))
+            assert len(found["partitions"]) == 1
+            parts += found["partitions"]
+    assert parts == whole["partitions"]
+    assert not whole["more"]
+    assert [(one["partition"], one["pending"]) for one in parts] == [(number, False) for number in range(5)]
 
 
 def test_segments_have_the_bounds_of_their_records(golden: Answers) -> None:

@@ -97,13 +97,15 @@ def _rows(context: Context, source: Source, names: list[str], job: Job) -> list[
 
 
 def topic(context: Context, query: Query, job: Job) -> Answer:
-    """Return a topic's settings, and its partitions after the number `after`."""
+    """Return a topic's settings, and its partitions after the number `after`. If time runs out, `more` partitions are left."""
     name, after = query.required("topic"), query.number("after", -1, -1, 2**31 - 1)
     with context.sources.named(query.text("source")).borrowed() as source:
         numbers = source.partitions(name)
         wanted = [number for number in numbers if number > after]
         keys = [TopicPartition(name, number) for number in wanted[:SHOWN_PARTITIONS]]
         figures = _figures(context, source, keys, job, limit_s=None)
+        if source.log_dir is not None:
+            keys = keys[: len(figures)]
         config, origins = _config(source, name)
         shown_point = point(source)
         missing = [] if after >= 0 else [one for one in source.missing_partitions() if one.topic == name]
@@ -157,7 +159,7 @@ def _totals(parts: Iterable[Summary | None]) -> Answer:
 def _figures(
     context: Context, source: Source, keys: list[TopicPartition], job: Job, *, limit_s: float | None = DETAILS_S
 ) -> Mapping[TopicPartition, Summary]:
-    """Return the offsets, sizes and times of partitions. With a time limit, return only those that were found in time."""
+    """Return the offsets, sizes and times of partitions: in a folder those that were found in time, at least of the first one."""
     if source.log_dir is None:
         return _reported(source, keys[:MAX_REPORTED])
     return _found(context, source.log_dir, keys, job, limit_s)
@@ -169,7 +171,7 @@ def _found(
     end = None if limit_s is None else time.monotonic() + limit_s
     found: dict[TopicPartition, Summary] = {}
     for key in keys:
-        if job.is_late() or (end is not None and time.monotonic() > end):
+        if found and (job.is_late() or (end is not None and time.monotonic() > end)):
             break
         found[key] = context.summaries.of(log_dir, key)
     return found
