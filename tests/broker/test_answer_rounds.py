@@ -11,9 +11,12 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.broker.conftest import RunningBroker
+from tests.broker.produce_helpers import answer, produce_request
 from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
+from tests.storage.partition_logs import batch
 from tidelog.broker.net.answer_rounds import SENT_TOGETHER, AnswerRounds, answers_of, run
+from tidelog.broker.net.read_buffers import LARGE_BYTES
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.metadata import MetadataRequest
 
@@ -91,6 +94,21 @@ def test_clients_that_leave_do_no_harm(broker: RunningBroker, clients: list[RawC
             client.close()
     for client in clients[1::2]:
         assert client.receive().api_keys
+
+
+def test_small_requests_go_before_those_of_bulk_producers(broker: RunningBroker, clients: list[RawClient]) -> None:
+    """Also if the bulk producer's socket was ready first."""
+    broker.create_topic("orders", 1)
+    small, large = batch(count=1), batch(count=1000, value=b"v" * 30)
+    assert len(large) > LARGE_BYTES
+    bulk, other, *_ = clients
+    for _ in range(3):
+        for _ in range(2):
+            bulk.ask(produce_request(large, topic="orders"), 9)
+        with busy(broker):
+            bulk.send(produce_request(large, topic="orders"), 9)
+            other.send(produce_request(small, topic="orders"), 9)
+        assert answer(bulk.receive()).base_offset == answer(other.receive()).base_offset + 1
 
 
 def test_no_more_than_sixteen_are_kept() -> None:

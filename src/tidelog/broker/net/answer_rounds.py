@@ -5,6 +5,8 @@
 If the client waits for responses, each `send` wakes a thread of it, which costs the sender more than the call itself. While the
 client handles the first of sixteen responses, it gets the others without being woken. If only one socket is ready, its response
 is sent at once.
+
+A round handles the sockets of bulk producers last: a small request then waits for the rest of one round at most, not of two.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class AnswerRounds:
     def __init__(self) -> None:
         self.ready = 0
         """The number of sockets that were ready in this round; 0 if the loop does not report it, and then nothing is kept."""
+        self.bulk: set[int] = set()
+        """The sockets that have sent parts of large requests since they were last ready. In a round they come last."""
         self._kept: list[Callable[[], None]] = []
 
     def keep(self, send: Callable[[], None]) -> None:
@@ -66,7 +70,12 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the ready sockets. Sending may schedule calls on the loop: after it, do not wait."""
         ready = super().select(0 if self._answers.send() else timeout)
-        self._answers.ready = len(ready)
+        answers = self._answers
+        answers.ready = len(ready)
+        bulk = answers.bulk
+        if bulk and len(ready) > 1:
+            ready.sort(key=lambda one: one[0].fd in bulk)
+            bulk.difference_update([one[0].fd for one in ready])
         return ready
 
 

@@ -242,6 +242,7 @@ class Connection(AnswerWriter):
             self._answers.send()  # Others' small responses do not wait until these requests are handled.
         if large is self._large:
             self._filled = filled
+            self._answers.bulk.add(self.fd)
             self._counted += received
             self._buffers.used_bytes += received
             turns.moved(received)
