@@ -256,7 +256,7 @@ def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | No
         return days * _DAY_MS + time_of_day_ms - (offset_ms or 0)
     year, month, day = _date_of_days(days)
     if not 1 <= year <= 9999:
-        raise InvalidArgumentError(f"the rules of {zones.zone_name(zone)} end with the year 9999: give a time in UTC")
+        raise InvalidArgumentError(f"times in {zones.zone_name(zone)} have years from 1 to 9999: give the time in UTC")
     second, millisecond = divmod(time_of_day_ms, _SECOND_MS)
     local = datetime(year, month, day, second // 3600, second // 60 % 60, second % 60, millisecond * 1000)
     return zones.instant(local, zone, text, is_start_of_day=at is None or at.lower() == "midnight")

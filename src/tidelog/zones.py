@@ -88,7 +88,7 @@ def local_time(time_ms: int, zone: tzinfo) -> datetime:
     try:
         return (_EPOCH + time_ms * _MILLISECOND).astimezone(zone)
     except (OverflowError, ValueError):
-        raise InvalidArgumentError(f"the rules of {zone_name(zone)} end with the year 9999: give a time in UTC") from None
+        raise InvalidArgumentError(f"times in {zone_name(zone)} have years from 1 to 9999: give the time in UTC") from None
 
 
 def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) -> int:
@@ -106,7 +106,7 @@ def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) 
             return time_ms
         occurs = first.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local
     except OverflowError:
-        raise InvalidArgumentError(f"the rules of {zone_name(zone)} end with the year 9999: give a time in UTC") from None
+        raise InvalidArgumentError(f"times in {zone_name(zone)} have years from 1 to 9999: give the time in UTC") from None
     if not occurs:
         raise InvalidArgumentError(
             f"not a time: {text!r} does not exist in {zone_name(zone)}, because clocks are set forward past it"

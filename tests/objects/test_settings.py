@@ -152,9 +152,9 @@ def test_the_line_end_of_a_mounted_secret_is_left_out(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"aws_secret_access_key = {SECRET}\n".encode(), "not a file of AWS profiles: found line 1"),
-        (f"[default]\naws_secret_access_key {SECRET}\n".encode(), "not a file of AWS profiles: found line 2"),
-        (b"[default]\naws_secret_access_key = \xff\n", "not a file of AWS profiles"),
+        (f"aws_secret_access_key = {SECRET}\n".encode(), "the AWS configuration file cannot be parsed: found line 1"),
+        (f"[default]\naws_secret_access_key {SECRET}\n".encode(), "the AWS configuration file cannot be parsed: found line 2"),
+        (b"[default]\naws_secret_access_key = \xff\n", "the AWS configuration file cannot be parsed"),
     ],
 )
 def test_a_file_of_profiles_that_cannot_be_read_is_one_error(tmp_path: Path, text: bytes, said: str) -> None:

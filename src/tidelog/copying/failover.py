@@ -111,7 +111,7 @@ def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFa
     """Return, for each partition, where the group would continue. Changes nothing.
 
     Raises:
-        InvalidArgumentError: too little is known for any position; the mirror's folder belongs to a different cluster.
+        InvalidArgumentError: no partition's position can be found; the mirror's folder belongs to a different cluster.
         NotFoundError: the group is unknown, or none of its topics is in the target.
         BrokerError, BrokerUnreachableError, CorruptDataError, StorageError
     """

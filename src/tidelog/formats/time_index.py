@@ -40,7 +40,7 @@ class TimeIndex(IndexEntries):
 
     @property
     def is_full(self) -> bool:
-        """Whether an ordinary append would raise. The last slot is reserved for the entry of the roll or the close."""
+        """Whether an ordinary append would raise. The last slot is reserved for a rolled or closed segment's entry."""
         return self.entries >= self.max_entries - 1
 
     @property

@@ -44,7 +44,7 @@ class AbortedTxn(NamedTuple):
         """Return the entry in `data`. Raises CorruptIndexError for a wrong length or version."""
         if len(data) != ENTRY_BYTES:
             raise CorruptIndexError(
-                "an entry of a transaction index has a wrong size", found=f"{len(data)} bytes", expected=ENTRY_BYTES
+                "an entry of a transaction index has the wrong size", found=f"{len(data)} bytes", expected=ENTRY_BYTES
             )
         version, *fields = _ENTRY.unpack(data)
         if version != VERSION:

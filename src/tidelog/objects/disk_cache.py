@@ -103,7 +103,7 @@ def open_cache(options: Mapping[str, str]) -> DiskCache:
     text = setting(options, "cache_bytes")
     if text is not None and not text.isdecimal():
         raise InvalidArgumentError(
-            "invalid value of the option cache_bytes", found=repr(text), expected="a number of bytes, 0 for no cache"
+            "invalid value for option cache_bytes", found=repr(text), expected="a number of bytes, 0 for no cache"
         )
     folder = setting(options, "cache_dir") or cache_folder()
     return DiskCache(Path(folder) / "objects", DEFAULT_BYTES if text is None else int(text))

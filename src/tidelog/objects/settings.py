@@ -124,7 +124,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     """Return the value of a boolean option. Raises InvalidArgumentError for any other value."""
     text = setting(options, name)
     if text is not None and text.lower() not in (*_TRUE, *_FALSE):
-        raise InvalidArgumentError(f"invalid value of the option {name}", found=repr(text), expected="true or false")
+        raise InvalidArgumentError(f"invalid value for option {name}", found=repr(text), expected="true or false")
     return default if text is None else text.lower() in _TRUE
 
 
@@ -174,7 +174,7 @@ def _profile(name: str | None) -> dict[str, str]:
         except (ConfigError, UnicodeDecodeError) as error:  # The error's text contains the line, which may be a secret.
             line = getattr(error, "lineno", None) or next((number for number, _ in getattr(error, "errors", ())), None)
             raise AuthenticationError(
-                "not a file of AWS profiles", path=path, found=None if line is None else f"line {line}"
+                "the AWS configuration file cannot be parsed", path=path, found=None if line is None else f"line {line}"
             ) from None
         section = "default" if name is None else name
         for candidate in (section, f"{prefix}{section}"):

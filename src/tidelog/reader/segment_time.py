@@ -252,7 +252,7 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
 
 
 def _mapped(segment: Segment, position: int) -> int | None:
-    """Return the largest timestamp before a position from a time map. Return None if there is no map, or a walk would be short
+    """Look up in the time map the largest timestamp before a position. Return None if there is no map, or if a walk would be short
     and within the budget.
     """
     distance = position - segment.head.walked_bytes

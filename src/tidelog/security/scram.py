@@ -135,7 +135,7 @@ class ScramClient:
     def _verify(self, text: str, signature: bytes) -> None:
         match = _SERVER_FINAL.fullmatch(text)
         if match is None or match["error"] is not None:
-            raise AuthenticationError(f"{self.mechanism}: the server refused", found=_error_of(text))
+            raise AuthenticationError(f"{self.mechanism}: the server refused the authentication", found=_error_of(text))
         if not hmac.compare_digest(_decoded(match["signature"]), signature):
             raise AuthenticationError(
                 f"{self.mechanism}: the server's signature is wrong, so it may not be the broker that has the user's credentials"

@@ -35,7 +35,7 @@ class KnownUser(NamedTuple):
 
 
 class ScramDisguise:
-    """Derives credentials for unknown users. `known` returns known users, the same ones on every broker."""
+    """Derives fake credentials for unknown users. `known` must return the same known users on every broker."""
 
     def __init__(self, known: Callable[[], Iterable[KnownUser]]) -> None:
         self._known = known

@@ -47,7 +47,7 @@ class ScanReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the result is known to lack no record: none is missing from the folder, and no damage was skipped."""
+        """Whether the result is known to be complete: no record is missing from the folder, and no damage was skipped."""
         return not is_any_lost(self.missing) and not self.left_out
 
     def __iadd__(self, other: ScanReport) -> ScanReport:

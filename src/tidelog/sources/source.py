@@ -152,7 +152,7 @@ class Source(ABC):
         self, ranges: Mapping[TopicPartition, tuple[int, int]], time_ms: int, isolation: Isolation
     ) -> tuple[dict[TopicPartition, int], bool]:
         """Return for each range the offset of the first record at or after a time, or the range's end if there is none. Also
-        return whether the search was complete: if False, it stopped early, and some offsets are only where it stopped.
+        return whether the search was complete: if False, it stopped early, and some offsets only say where.
         """
 
     # --- Defaults

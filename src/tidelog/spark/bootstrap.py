@@ -244,10 +244,10 @@ def take_cut(
 
 
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
-    """Return the partitions and offsets of the history that are missing from the cut's folder, or from `source`. If the history's
-    start was found by time, records missing before that start are included, because they might be part of the history.
+    """Return the offset ranges of the history that are missing from `source`, by default the cut's folder. If the history's start
+    was found by time, ranges before that start are included, because they might be part of the history.
 
-    Records missing after the cut are left out, unless the end of a log is missing.
+    Ranges after the cut are not returned, except the missing end of a log.
     """
     with open_source(cut.source if source is None else source) as opened:
         log_dir = opened.log_dir

@@ -210,7 +210,7 @@ def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     refused: list[str] = []
     for folder in _private_folders(os.environ if environment is None else environment, refused):
         return folder
-    raise StorageError(f"no folder can hold this user's private files: {'; '.join(refused)}")
+    raise StorageError(f"no folder is fit for this user's private files: {'; '.join(refused)}")
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:

@@ -288,7 +288,7 @@ class LogManager:
         return self._running.topics.unfinished()
 
     def is_configuration_known(self, topic: str) -> bool:
-        """Whether retention and compaction may touch the topic."""
+        """Whether the topic's configuration is known. If not, retention and compaction leave the topic alone."""
         return self._running.topics.is_known(topic)
 
     def statistics(self) -> dict[str, TopicStatistics]:

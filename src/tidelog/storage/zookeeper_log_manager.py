@@ -15,7 +15,7 @@ from tidelog.storage.member_log_manager import MemberLogManager
 
 
 class ZookeeperLogManager(MemberLogManager):
-    """Manages the folder of a member of a ZooKeeper cluster."""
+    """Manages the folder of a broker in a cluster whose metadata is in ZooKeeper."""
 
     newest_magic: int | None = 2
     """The newest message format to be used, None if message.format.version has no effect; to be set before `open`."""

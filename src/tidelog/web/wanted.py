@@ -60,7 +60,7 @@ class Wanted:
         return existing if self.request.partitions is None else list(self.request.partitions)
 
     def request_for(self, partition: int, first: int | None) -> ScanRequest:
-        """Return the scan request for one partition, from an offset on."""
+        """Return the scan request for one partition, beginning at the offset `first` if it is given."""
         start = max((one for one in (first, self.offset) if one is not None), default=None)
         end = None if self.end_offset is None else max(self.end_offset, start or 0)
         return replace(self.request, partitions=(partition,), offsets={partition: (start, end)})

@@ -143,7 +143,7 @@ class FakeSession:
         while not self.zookeeper.held.is_set():
             await asyncio.sleep(0.001)
         if self.zookeeper.is_away:
-            raise BrokerUnreachableError("the connection is lost", path=f"ZooKeeper at {self.servers}")
+            raise BrokerUnreachableError("the connection was lost", path=f"ZooKeeper at {self.servers}")
 
     def _watch(self, event: asyncio.Event | None) -> None:
         if event is not None:

@@ -56,7 +56,7 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def handle(node: Node, message: ConsumerGroupDescribeRequest, request: Request) -> Work:
-    """Describe each group as often as the request names it, until the response is full."""
+    """Describe the groups in the order of the request, repeated ones too, until the response is full."""
     room = AnswerRoom()
     described: list[DescribedGroup] = []
     for count, group_id in enumerate(message.group_ids):

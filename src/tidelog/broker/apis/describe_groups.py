@@ -41,7 +41,7 @@ MEMBER_BYTES = 100
 
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
-    """Describe each group as often as the request names it, until the response is full."""
+    """Describe the groups in the order of the request, repeated ones too, until the response is full."""
 
     def operations(group_id: str) -> int:
         if not message.include_authorized_operations:

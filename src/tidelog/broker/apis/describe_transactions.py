@@ -30,7 +30,7 @@ ACCESS = each(
 
 
 def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
-    """Describe each transactional id as often as the request names it, until the response is full."""
+    """Describe the transactional ids in the order of the request, repeated ones too, until the response is full."""
     room = AnswerRoom()
 
     def described(transactional_id: str) -> TransactionState:

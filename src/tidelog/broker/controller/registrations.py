@@ -74,7 +74,7 @@ class Registrations:
         self._sessions: dict[int, _Session] = {}
 
     def alive(self) -> list[int]:
-        """Return the ids of the brokers that may lead, in ascending order."""
+        """Return the ids of the brokers that are not fenced, in ascending order."""
         return sorted(one.broker_id for one in self._store.image.brokers.values() if not one.fenced)
 
     def directory_of(self, broker_id: int) -> uuid.UUID:

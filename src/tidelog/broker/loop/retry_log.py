@@ -50,7 +50,7 @@ class RetryLog:
         self._logger.log(level, "%s%s", reason, more)
 
     def error(self, message: str, *arguments: object) -> None:
-        """Record a failure like `failed`, at level ERROR."""
+        """Do the same as `failed`, at level ERROR."""
         self.failed(message, *arguments, level=logging.ERROR)
 
     def works(self, message: str, *arguments: object) -> None:

@@ -30,7 +30,7 @@ LOOK_S = 1.0
 
 
 class UnsentBytes:
-    """Unread responses in memory, counted against one budget. Everything runs on the loop's thread."""
+    """The responses that clients have not read yet, counted against one budget. Use it only on the loop's thread."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes

@@ -197,7 +197,7 @@ class ClusterLeadership:
         return None
 
     def _led(self, log: PartitionLog) -> tuple[Partition | None, ErrorCode]:
-        """Return a log's partition and NONE if this broker leads the partition, otherwise None and the error code."""
+        """Return a log's partition and ErrorCode.NONE if this broker leads it, otherwise None and the error code."""
         partition = self._get(log.topic_partition)
         if partition is None or partition.log is not log:
             return None, self._why_missing(log.topic_partition)

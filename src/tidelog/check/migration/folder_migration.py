@@ -271,7 +271,7 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
         if name in old:
             version = properties.pop(MESSAGE_FORMAT_VERSION)
             logger.warning(
-                "%s: removed from the configuration of topic %s: %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, version
+                "%s: removed %s=%s from the configuration of topic %s", work_dir, MESSAGE_FORMAT_VERSION, version, name
             )
         if name in store.image.topics:
             store.append(config_records(TOPIC_RESOURCE, name, topic.properties, properties))

@@ -1,7 +1,7 @@
 """`tidelog find DIR|HOST:PORT TOPIC --at TIME`: the offset for a time, in each partition.
 
 The answer is the same as for Kafka's ListOffsets: the first record, by offset, at or after the time. If no record is that
-late, the answer is -1, not an error. `earliest`, `latest` and `max` are Kafka's special targets -2, -1 and -3;
+late, the answer is -1, not an error. `earliest`, `latest` and `max` are Kafka's special timestamps -2, -1 and -3;
 `earliest-local` and `latest-tiered` are -4 and -5, for tiered topics. If the source is a broker, it gets a ListOffsets
 request, and its answer is shown unchanged.
 
@@ -62,7 +62,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
     "target",
     type=TimeType(*TARGETS),
     required=True,
-    help="The first record at or after TIME; or one of Kafka's special targets.",
+    help="The first record at or after TIME, or one of Kafka's special timestamps.",
 )
 @partition_option
 @isolation_option

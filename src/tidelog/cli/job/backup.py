@@ -1,4 +1,4 @@
-"""`tidelog job backup HOST:PORT TARGET`: takes a point of a backup, partitions on Spark's workers."""
+"""`tidelog job backup HOST:PORT TARGET`: takes a point of a backup; Spark's workers copy the partitions."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic of the source; may be repeated.")
 @click.option("--by", type=click.Choice(["map", "time"]), help="Which position to use. [default: map if there is one]")
-@click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the mirror, without --map.")
+@click.option("--prefix", default="", metavar="TEXT", help="Without --map: the prefix of topic names in the mirror.")
 @click.option("--apply", "is_applied", is_flag=True, help="Commit the positions. Without this option, nothing is changed.")
 @job_options
 def command(

@@ -1,4 +1,4 @@
-"""`tidelog job restore BACKUP --to HOST:PORT`: restores a backup into a cluster, partitions on Spark's workers."""
+"""`tidelog job restore BACKUP --to HOST:PORT`: restores a backup into a cluster; Spark's workers copy the partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelog job verify-backup BACKUP`: `tidelog backup verify`, files on Spark's workers."""
+"""`tidelog job verify-backup BACKUP`: like `tidelog backup verify`, but Spark's workers check the files."""
 
 from __future__ import annotations
 

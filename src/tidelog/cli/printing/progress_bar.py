@@ -1,7 +1,7 @@
-"""A progress bar on a terminal's stderr for long work.
+"""A progress bar on stderr for long work.
 
-A bar appears only if stderr is a terminal, the output goes elsewhere, and the work has taken `SHOWN_AFTER_SECONDS`. Most runs end
-earlier, so `rich` is imported only then.
+The bar appears only if stderr is a terminal, stdout is not, and the work has taken `SHOWN_AFTER_SECONDS`. Most runs end earlier,
+so `rich` is imported only when the bar appears.
 """
 
 from __future__ import annotations

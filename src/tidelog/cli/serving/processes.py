@@ -67,11 +67,11 @@ def serve_processes(
     log: list[str],
     metrics_at: tuple[str, int] | None,
 ) -> bool:
-    """Serve `folder` with `count` processes until a signal; return whether the shutdown was clean. `log` has the options for
-    log lines.
+    """Serve `folder` with `count` processes until SIGTERM or SIGINT; return whether the shutdown was clean. `log` has the options
+    for log lines.
 
-    Raises InvalidArgumentError for a folder that cannot be divided and for ports that are taken, before anything is written; what
-    `LogManager.startup` raises.
+    Raises InvalidArgumentError, before anything is written, if the folder cannot be divided among the processes or a port is in
+    use. Also raises what `LogManager.startup` raises.
     """
     every = all_listeners(config.listeners, count)
     if not any(is_locked(process_folder(folder, number)) for number in range(count + 1)):  # Else they have the ports.

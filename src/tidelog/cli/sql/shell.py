@@ -207,6 +207,6 @@ def history_file() -> Path | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        notices.note(f"the history is not saved: {error.strerror} ({file})")
+        notices.note(f"the history cannot be saved: {error.strerror} ({file})")
         return None
     return file

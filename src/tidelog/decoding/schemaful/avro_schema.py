@@ -247,7 +247,7 @@ class _Types:
         if kind in ("array", "map"):
             least, cells = self._size(schema["items" if kind == "array" else "values"], space, depth + 1)
             if cells > MAX_CELLS_PER_BYTE * (least + (kind == "map")):
-                raise ValueError(f"{least} bytes of an {kind} may expand to {cells:,} fields")
+                raise ValueError(f"{least} bytes of the type {kind} may expand to {cells:,} fields")
             return 1, 1
         if kind == "fixed":
             return schema["size"], 1

@@ -121,7 +121,7 @@ class ProtobufDecoder(Decoder):
         return gathered
 
     def _count_unknown(self, messages: Sequence[Any], values: Sequence[bytes | None]) -> None:
-        """Remove unknown fields from the messages, and count the messages that had any, whose encoding is shorter afterwards."""
+        """Remove unknown fields from the messages, and count the messages that had any: their encoding becomes shorter."""
         given = [one for one in messages if one is not None]
         written = [value for one, value in zip(messages, values, strict=True) if one is not None and value is not None]
         deque(map(self.message_class.DiscardUnknownFields, given), maxlen=0)

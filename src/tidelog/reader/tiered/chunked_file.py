@@ -107,7 +107,7 @@ class ChunkedHandle:
         size = min(self._chunks.chunk_bytes, self._chunks.size_bytes - begin)
         chunk = self._opened(piece, size)
         if len(chunk) != size:
-            text = f"chunk {number} of a remote file has a wrong size"
+            text = f"chunk {number} of a remote file has the wrong size"
             position = self._starts[number]
             raise CorruptDataError(
                 text, path=self._path, position=position, found=f"{len(chunk)} bytes", expected=f"{size} bytes"

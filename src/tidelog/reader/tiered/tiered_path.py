@@ -413,7 +413,7 @@ class TieredPath:
         if found is None and self.suffix in _OF_SEGMENT:
             found = self.folder.find_moved(self._name, self._seen if self.suffix == names.LOG_SUFFIX else None)
         if found is None:
-            raise FileNotFoundError(f"neither a local file nor a remote segment: {self}")
+            raise FileNotFoundError(f"no such file, neither local nor in a remote segment: {self}")
         return found
 
     def _generated(self) -> bytes | None:

@@ -104,8 +104,8 @@ def _start(name: str, master: str | None, config: dict[str, str], java_log: IO[b
 
 
 def _wake(spark: SparkSession) -> None:
-    """Start Python workers and Spark's DataFrame classes now, in parallel. Otherwise a local session would start them when they
-    are first needed.
+    """Start Python workers and load Spark's DataFrame classes now, in parallel. A local session would do both when they are first
+    needed.
     """
     context = spark.sparkContext
     tasks = context.parallelize(range(context.defaultParallelism), context.defaultParallelism)

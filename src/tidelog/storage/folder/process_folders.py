@@ -190,7 +190,7 @@ def _check_member(folder: Path, number: int, owner: MetaProperties | None) -> No
         return
     if owner is None:
         raise InvalidArgumentError(
-            f"the file is missing, but {path.name} belongs to a cluster: restore the file",
+            f"{META_PROPERTIES} is missing, but {path.name} belongs to a cluster: restore {META_PROPERTIES}",
             path=folder / META_PROPERTIES,
             expected=f"node {CONTROLLER_ID} of {found.cluster_id}",
         )

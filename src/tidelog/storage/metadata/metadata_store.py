@@ -129,8 +129,8 @@ class MetadataStore:
     ) -> MetadataStore:
         """Read the folder's metadata log, if it exists. Nothing is written before the first change.
 
-        With `is_kafkas`, a new log is created in ASIDE_DIR, because the folder belongs to a Kafka whose metadata is elsewhere.
-        Raises InvalidArgumentError if the log has other voters, and so must not be written; CorruptDataError if it is damaged,
+        With `is_kafkas`, a new log is created in ASIDE_DIR, because the folder is of a Kafka broker whose metadata is elsewhere.
+        Raises InvalidArgumentError if the log has other voters: only they may write to it; CorruptDataError if it is damaged,
         UnsupportedVersionError if it is from a newer Kafka, StorageError.
         """
         found = read_metadata_log(directory, Notices())
@@ -145,7 +145,7 @@ class MetadataStore:
         if len(voters) > 1 and not is_heir:  # After an interrupted start the log still names the node before.
             raise InvalidArgumentError(
                 "this folder's metadata log belongs to a quorum, and only its members may write to it. To serve "
-                "a copy of this folder without its topics' settings, move __cluster_metadata-0 out of the copy",
+                "a copy of this folder, move __cluster_metadata-0 out of the copy: the topics' settings are lost with it",
                 path=log.directory,
                 found=f"voters {', '.join(map(str, sorted(voters)))}",
                 expected=f"{node_id} alone",

@@ -28,7 +28,7 @@ Defer = Callable[[Callable[[], None]], object]
 
 
 class EpochsWrite(Protocol):
-    """Writes the file, into the folder `held` if that is given."""
+    """Writes the checkpoint file, through the open folder `held` if it is given."""
 
     def __call__(self, held: HeldDirectory | None = None) -> None: ...
 
@@ -192,10 +192,10 @@ class LeaderEpochCache:
             self._write_soon()
 
     def cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Drop epochs outside the log. The file is updated with the next assigned epoch, or by `flush`.
+        """Drop epochs outside the log. The file is not written until the next epoch is assigned, or until `flush`.
 
-        This is for loading. Kafka stores an epoch at the end of each log that it leads; that epoch is dropped here. The file is
-        not written, because a start with thousands of partitions must not write as many files.
+        This is for loading: a start with thousands of partitions must not write thousands of files. Kafka stores an epoch at the
+        end of each log that it leads; that epoch is dropped here.
         """
         before = list(self._epochs.entries)
         self._epochs.truncate_from_end(log_end_offset)

@@ -390,11 +390,11 @@ class LocalLog:
         for suffix in _SEGMENT_SUFFIXES:
             path = self.directory / file_name(base_offset, suffix)
             if path.exists():
-                logger.warning("removed %s, which was left over from an earlier segment", path)
                 try:
                     path.unlink()
                 except OSError as error:
                     raise StorageError(f"cannot remove a file: {error.strerror}", path=path) from error
+                logger.warning("removed %s, which was left over from an earlier segment", path)
 
 
 def _empty(metadata: LogOffsetMetadata, include_aborted: bool) -> LogSlice:

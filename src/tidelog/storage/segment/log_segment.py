@@ -302,13 +302,13 @@ class LogSegment(SegmentReader):
                 index.write_entries()
 
     def finish_index_entries(self) -> None:
-        """Write all pending entries, and close the descriptors until the next ones. Raises StorageError."""
+        """Write all pending index entries, and close the indexes' descriptors until they are used again. Raises StorageError."""
         self.write_index_entries()
         for index in (self.offset_index, self.time_index):
             index.release()
 
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
-        """Truncate the `.log` after an append that failed with `error`; the file has already undone its own failures."""
+        """Truncate the `.log` after an append that failed with `error`. A failed write to the `.log` itself was undone already."""
         if self.log.size_bytes == size_bytes:
             return
         try:

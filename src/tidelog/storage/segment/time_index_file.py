@@ -18,8 +18,8 @@ class TimeIndexFile(IndexFile[TimeIndex]):
 
     @property
     def is_full(self) -> bool:
-        """Whether an ordinary append would raise IndexFullError: the last slot is reserved for the entry of the roll or the
-        close.
+        """Whether an ordinary append would raise IndexFullError: the last slot is reserved for the entry that is
+        written when the segment is rolled or closed.
         """
         index = self._live_entries or self._with_room()
         return index.entries >= index.max_entries - 1

@@ -93,7 +93,7 @@ class Configs:
             if found is not None and found[0] in _KINDS:
                 entities[found] = None
         if entities:
-            logger.info("properties have changed in ZooKeeper: %s", ", ".join("/".join(one) for one in entities))
+            logger.info("the properties of these have changed in ZooKeeper: %s", ", ".join("/".join(one) for one in entities))
             await self.learn(entities)
 
     def _take(self, delta: MetadataDelta, key: ConfigKey, znode: Znode | None) -> None:

@@ -183,7 +183,7 @@ class Session:
             return await future
         except _LOST as error:
             reason = type(error).__name__
-            raise BrokerUnreachableError(f"the connection is lost ({reason})", path=f"ZooKeeper at {self.servers}") from None
+            raise BrokerUnreachableError(f"the connection was lost ({reason})", path=f"ZooKeeper at {self.servers}") from None
         except (NoNodeError, BadVersionError, NodeExistsError):
             raise
         except KazooException as error:

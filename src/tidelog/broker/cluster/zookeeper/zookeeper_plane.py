@@ -183,7 +183,7 @@ class ZookeeperPlane:
             if not answer.error_code and not left:
                 return True
             logger.warning(
-                "the controlled shutdown is incomplete: error %d, this broker still leads %d partitions",
+                "the controlled shutdown is incomplete (error %d); this broker still leads %d partitions",
                 answer.error_code,
                 len(left),
             )

@@ -250,7 +250,7 @@ def _member(group: ConsumerGroup, beat: Heartbeat) -> tuple[ConsumerMember, str 
 
 
 def joining_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, str | None]:
-    """Return the joining member before its request, and the id of the static member whose place it takes."""
+    """Return the joining member's state before its request, and the id of the static member that it replaces, or None."""
     current = None if instance_id is None else group.static_members.get(instance_id)
     if current is None:
         return group.members.get(member_id) or ConsumerMember(member_id), None

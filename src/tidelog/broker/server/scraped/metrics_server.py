@@ -63,7 +63,7 @@ class MetricsServer:
         self.address: tuple[str, int] = (host, self._server.server_port)
 
     def report(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
-        """Report a broker's numbers from now on, in addition to the process's numbers."""
+        """Report a broker's metrics from now on, in addition to those of the process."""
         self._collector = BrokerCollector(_in_time(ask), None if ask_groups is None else _in_time(ask_groups))
         self._registry.register(self._collector)
 

@@ -123,7 +123,7 @@ class BrokerCollector(Collector):
             yield from _of_groups(self._ask_groups())
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that no numbers are collected before the first scrape."""
+        """Return nothing, so that no metrics are collected before the first scrape."""
         return ()
 
 

@@ -60,7 +60,7 @@ _VERSIONS: Final = {SaslHandshakeRequest.API_KEY: 1, SaslAuthenticateRequest.API
 
 
 class GuardedRequest(FramedRequest, Protocol):
-    """A request on a connection that must authenticate first."""
+    """A request on a connection that must authenticate before other requests are served."""
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
         """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""

@@ -117,7 +117,7 @@ class QuickSecurity:
         user.
         """
         if client not in CLIENTS:
-            raise InvalidArgumentError("no settings are known for this client", found=client, expected=", ".join(CLIENTS))
+            raise InvalidArgumentError("no settings are known for this client library", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
         name = user or next(iter(self._users), None)
         if (user is not None or self._users) and name not in self._users:

@@ -99,7 +99,7 @@ class CleanPass(Pass):
         Sets `has_tombstones` and `last_retained_offset` for the kept records.
         """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is not within {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         marks: cython.p_uchar = buffers.output(keep) if len(keep) else buffers.output(bytearray(1))
         count: cython.longlong = len(keep)
@@ -126,7 +126,7 @@ class CleanPass(Pass):
         timestamp, or `NO_BASE` for the first kept record's timestamp. Sets `base_timestamp` and `batch_max_timestamp`.
         """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is not within {len(data)} bytes")
         if len(out) < end - start + GROWTH_BYTES * len(keep):
             raise ValueError(f"{len(out)} bytes are too few for {len(keep)} records of {end - start} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
@@ -146,7 +146,7 @@ class CleanPass(Pass):
         Sets `written` to the number of bytes in `out`. Stops if `out` may not have room for the next batch.
         """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is not within {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         target: cython.p_uchar = buffers.output(out)
         room: cython.Py_ssize_t = len(out)

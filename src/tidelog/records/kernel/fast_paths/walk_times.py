@@ -38,7 +38,7 @@ def walk_times(
     """Follow the batches in [position, end_position) of an open file; return their number, and the offset after them.
 
     Each batch's end goes into `ends`, the largest timestamp so far (ms; initially `latest`) into `times`; the walk stops when
-    these are full. It also stops before bytes that are no v2 batch, an offset below the previous one, and a batch that reaches
+    these are full. It also stops before bytes that are not a v2 batch, an offset below the previous one, and a batch that reaches
     beyond the end; the caller handles these and raises the error. Checksums are not verified.
     """
     if not cython.compiled:

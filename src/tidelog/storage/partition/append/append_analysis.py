@@ -62,7 +62,7 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
 
 
 def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[BatchHeader]:
-    """Return the headers of the batches to append; None as `leader_epoch` accepts batches of every epoch.
+    """Return the headers of the batches to append. If `leader_epoch` is None, batches of every epoch are accepted.
 
     A batch with an epoch above `leader_epoch` may be one that its leader is about to lose. That batch and all later ones are left
     out. Raises the errors of the table above.
