@@ -130,7 +130,8 @@ def _seconds(seconds: pa.Int64Array, name: str, first_row: int) -> pa.Int64Array
         far = pc.or_(pc.greater(seconds, limit), pc.less(seconds, -limit))
         row = pc.index(far, True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: the value of column {name!r} does not fit in an int64 in milliseconds", found=f"{seconds[row]} s"
+            f"row {first_row + row}: the value of column {name!r} does not fit in an int64 in milliseconds",
+            found=f"{seconds[row]} s",
         ) from None
 
 
@@ -139,7 +140,9 @@ def _integers(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
         return array.cast(pa.int64())
     except pa.ArrowInvalid:
         row = pc.index(pc.greater(array, pa.scalar(2**63 - 1, array.type)), True).as_py()
-        raise InvalidArgumentError(f"row {first_row + row}: the value of column {name!r} does not fit in an int64", found=array[row]) from None
+        raise InvalidArgumentError(
+            f"row {first_row + row}: the value of column {name!r} does not fit in an int64", found=array[row]
+        ) from None
 
 
 def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -> pa.Int64Array:

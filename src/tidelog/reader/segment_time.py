@@ -252,8 +252,8 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
 
 
 def _mapped(segment: Segment, position: int) -> int | None:
-    """Look up in the time map the largest timestamp before a position. Return None if there is no map, or if a walk would be short
-    and within the budget.
+    """Look up in the time map the largest timestamp before a position. Return None if there is no map, or if a walk would be
+    short and within the budget.
     """
     distance = position - segment.head.walked_bytes
     if distance <= 0 or (distance < segment.head.budget.map_bytes and segment.head.budget.suffices(distance)):

@@ -40,8 +40,9 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Guard:
-    """An ASGI application that refuses requests which fail these checks, and passes all others on. `names` are accepted in the `Host` header besides
-    the loopback names. With `takes_addresses`, `Host` may be any IP address: for a server that listens on more than loopback.
+    """An ASGI application that refuses requests which fail these checks, and passes all others on. `names` are accepted in the
+    `Host` header besides the loopback names. With `takes_addresses`, `Host` may be any IP address: for a server that listens on
+    more than loopback.
     """
 
     def __init__(self, app: Any, *, port: int, token: str, names: Collection[str] = (), takes_addresses: bool = False) -> None:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.broker.replicas.simulated_leader import SimulatedLeader, Simulation, until
@@ -46,10 +46,10 @@ class Replicas:
         self.written = 0
         self.leaders[0].lead(KEY, self.logs[0], 0)
 
-    def open(self, number: int) -> PartitionLog:
+    def open(self, number: int, start: int = 0) -> PartitionLog:
         folder = self.directory / str(number)
         folder.mkdir(exist_ok=True)
-        return open_log(folder, topic_id=None, segment_bytes=2000, index_interval_bytes=100)
+        return open_log(folder, topic_id=None, log_start_offset=start, segment_bytes=2000, index_interval_bytes=100)
 
     def elect(self, number: int) -> None:
         for leader in self.leaders:
@@ -66,8 +66,9 @@ class Replicas:
         log.update_high_watermark(log.log_end_offset - count)
 
     def restart(self, number: int) -> None:
+        start = self.logs[number].log_start_offset  # A broker keeps it in a checkpoint.
         self.logs[number].close()
-        self.logs[number] = self.open(number)
+        self.logs[number] = self.open(number, start)
         if number == self.leader:
             self.leaders[number].led[KEY].log = self.logs[number]
 
@@ -101,6 +102,7 @@ def content(log: PartitionLog, start: int) -> list[tuple[int, int, int, int]]:
 
 
 @examples(60)
+@example(steps=[("write", 2, 1), ("delete", 0), ("restart", 0)], version=11, fetch_bytes=150)
 @given(steps=STEPS, version=st.sampled_from([11, 12, 17]), fetch_bytes=st.sampled_from([150, 100_000]))
 def test_all_end_with_the_leaders_log(steps: list[tuple[Any, ...]], version: int, fetch_bytes: int) -> None:
     async def test(directory: Path) -> None:

@@ -28,7 +28,9 @@ class InternalDecoder(Decoder):
     def __init__(self, topic: str, side: str) -> None:
         if topic not in KAFKAS_TOPICS:
             expected = ", ".join(sorted(KAFKAS_TOPICS))
-            raise InvalidArgumentError("the format 'internal' is only for Kafka's internal topics", found=topic, expected=expected)
+            raise InvalidArgumentError(
+                "the format 'internal' is only for Kafka's internal topics", found=topic, expected=expected
+            )
         self.reads_keys = side == "value" and topic not in KEYLESS
         self._is_key = side == "key"
         self._records = InternalRecords(topic)

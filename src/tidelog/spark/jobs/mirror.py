@@ -198,7 +198,7 @@ class _Mirror:
         return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows), missing=tuple(self._missing()))
 
     def _missing(self) -> Iterator[MissingOffsets]:
-        """Yield the offset ranges of mirrored topics that are missing from a source folder. Each was reported in the log before."""
+        """Yield the offset ranges of mirrored topics that are missing from a source folder. Each was logged before."""
         yield from self._reported
         log_dir = self._source.log_dir
         if log_dir is not None:

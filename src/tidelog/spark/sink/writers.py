@@ -208,7 +208,8 @@ def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
             return
         if batch_id is not None and options.query_id is None:
             raise InvalidArgumentError(
-                f"Spark did not pass the query's id ({QUERY_ID}) to its tasks; to write without it, set deliveryGuarantee=at-least-once",
+                f"Spark did not pass the query's id ({QUERY_ID}) to its tasks; to write without it, "
+                "set deliveryGuarantee=at-least-once",
                 path=options.place,
             )
         if options.path is not None:

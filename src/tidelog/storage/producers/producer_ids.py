@@ -59,8 +59,8 @@ class ProducerIds:
             self._next, self._end = start, end
 
     def keep_clear(self) -> None:
-        """Allocate ids from a range that Kafka's own allocation never reaches. Call this after records were copied into the folder:
-        their producer ids were allocated elsewhere.
+        """Allocate ids from a range that Kafka's own allocation never reaches. Call this after records were copied into the
+        folder: their producer ids were allocated elsewhere.
 
         Raises StorageError.
         """

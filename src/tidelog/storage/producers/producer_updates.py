@@ -51,7 +51,7 @@ class LeaderUpdates(NamedTuple):
 
 
 class FollowerUpdates(NamedTuple):
-    """The changes of producers' state in a follower's append: the batches with a producer id, each with its marker if it is one."""
+    """What a follower's append changes: the batches with a producer id, each with its marker if it is one."""
 
     batches: list[tuple[BatchHeader, EndTxnMarker | None]]
     duplicate: BatchMetadata | None = None

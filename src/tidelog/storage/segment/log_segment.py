@@ -308,7 +308,7 @@ class LogSegment(SegmentReader):
             index.release()
 
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
-        """Truncate the `.log` after an append that failed with `error`. A failed write to the `.log` itself was undone already."""
+        """Truncate the `.log` after an append that failed with `error`. A failed write to the `.log` was undone already."""
         if self.log.size_bytes == size_bytes:
             return
         try:

@@ -172,7 +172,7 @@ class ConsumerCoordinator:
         return result
 
     def stays(self, group: Group, member_id: str, epoch: int, instance_id: str | None, client_id: str, client_host: str) -> bool:
-        """If a heartbeat with only these fields changes nothing, restart the member's session and return True; else return False."""
+        """If a heartbeat with only these fields changes nothing, restart the member's session. Return whether that is so."""
         consumer = group.consumer
         member = None if consumer is None else consumer.members.get(member_id)
         if consumer is None or member is None or consumer.topics_seen != self._topics.generation:

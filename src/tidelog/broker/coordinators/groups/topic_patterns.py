@@ -39,7 +39,7 @@ def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
 
 
 class PatternMatches:
-    """Remembers which topics each pattern matches. A call compares a pattern only with topics that are new since its last call."""
+    """Remembers which topics each pattern matches. A call compares a pattern only with topics that are new to it."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()

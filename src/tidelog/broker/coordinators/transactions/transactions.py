@@ -274,7 +274,9 @@ class Transactions:
         code = self._store(after)
         if code is not ErrorCode.NONE:
             return code, NOBODY
-        logger.info("transactional id %r initialized: producer id %d, epoch %d", transactional_id, after.producer_id, after.producer_epoch)
+        logger.info(
+            "transactional id %r initialized: producer id %d, epoch %d", transactional_id, after.producer_id, after.producer_epoch
+        )
         return code, ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
 
     def add_partitions(
