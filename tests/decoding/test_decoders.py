@@ -239,7 +239,7 @@ for _level in range(40):
         ("[" * 100_000, "not an Avro schema"),
         (DEEP, "nested too deeply"),
         (DOUBLING, "more than 20,000 fields"),
-        ('{"type":"array","items":"null"}', "0 bytes of an array may expand"),
+        ('{"type":"array","items":"null"}', "0 bytes of the type array may expand"),
         ('{"type":"record","name":"A","fields":[{"name":"a","type":"B"}]}', "not an Avro schema: B"),
     ],
 )

@@ -116,7 +116,7 @@ def test_which_topics_are_decoded() -> None:
         assert {name: one.name for name, one in unnamed.topic(topic).decoders.items()} == INTERNAL
     assert not unnamed.topic("events").decoders
     assert not Decodings.parse(["raw"], key_texts=["raw"], decodes_internal=True).topic(OFFSETS_TOPIC).decoders
-    with pytest.raises(InvalidArgumentError, match="only for internal topics: found events"):
+    with pytest.raises(InvalidArgumentError, match="only for Kafka's internal topics: found events"):
         Decodings.parse(["internal"]).topic("events")
 
 

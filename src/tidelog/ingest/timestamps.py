@@ -130,7 +130,7 @@ def _seconds(seconds: pa.Int64Array, name: str, first_row: int) -> pa.Int64Array
         far = pc.or_(pc.greater(seconds, limit), pc.less(seconds, -limit))
         row = pc.index(far, True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: the value of column {name!r} does not fit in an int64 in milliseconds",
+            f"row {first_row + row}: column {name!r} has a value that does not fit in an int64 in milliseconds",
             found=f"{seconds[row]} s",
         ) from None
 
@@ -141,7 +141,7 @@ def _integers(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
     except pa.ArrowInvalid:
         row = pc.index(pc.greater(array, pa.scalar(2**63 - 1, array.type)), True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: the value of column {name!r} does not fit in an int64", found=array[row]
+            f"row {first_row + row}: column {name!r} has a value that does not fit in an int64", found=array[row]
         ) from None
 
 
