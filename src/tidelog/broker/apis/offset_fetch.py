@@ -190,7 +190,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
         group_id, member_id, member_epoch, topics = groups[0]
         if member_id is not None or member_epoch >= 0:
             return None
-    if not version or topics is None or node.groups.code_for(group_id) or node.groups.log.uncommitted:
+    if not version or topics is None or node.groups.code_for(group_id):
         return None
     group = node.groups.get(group_id)
     if is_stable and group is not None and group.offsets.has_pending:

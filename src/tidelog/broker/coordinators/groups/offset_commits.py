@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tidelog.broker.coordinators.groups.committing_broker import CommittingBroker
     from tidelog.broker.topics.topics import Topics
 
-logger = logging.getLogger("tidelog.broker")
-
 Codes = dict[TopicPartition, ErrorCode]
 
 Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"

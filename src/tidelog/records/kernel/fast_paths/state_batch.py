@@ -107,7 +107,7 @@ def build_commit_batch(group_id: str, topics: list, timestamp: cython.longlong, 
             metadata = partition[4]
             size += _OFFSET_BYTES + len(group) + len(text) + (0 if metadata is None else len(metadata))
             count += 1
-    if not 0 < size <= _MOST_BYTES or not count:
+    if not count or size > _MOST_BYTES:
         return None
     batch: bytearray = bytearray(size)
     out: cython.p_uchar = buffers.output(batch)
