@@ -1,4 +1,4 @@
-"""Small responses that are kept until their round ends: each is sent, in order, also to those that are cut off."""
+"""Small responses that another thread sends: each arrives, in order, also at clients that are cut off or do not read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tests.broker.produce_helpers import answer, produce_request
 from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import batch
-from tidelog.broker.net.answer_rounds import SENT_TOGETHER, AnswerRounds, answers_of, run
+from tidelog.broker.net.answer_rounds import AnswerRounds, BrokerLoop, answers_of
 from tidelog.broker.net.read_buffers import LARGE_BYTES
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.metadata import MetadataRequest
 
-CLIENTS = 3 * SENT_TOGETHER + 1
+CLIENTS = 49
+"""Three times as many as are sent together, and one."""
 REFUSED = struct.pack(">i", -5)
 
 
@@ -111,32 +112,7 @@ def test_small_requests_go_before_those_of_bulk_producers(broker: RunningBroker,
         assert answer(bulk.receive()).base_offset == answer(other.receive()).base_offset + 1
 
 
-def test_no_more_than_sixteen_are_kept() -> None:
-    answers, sent = AnswerRounds(), list[int]()
-    for number in range(2 * SENT_TOGETHER + 1):
-        answers.keep(lambda number=number: sent.append(number))  # type: ignore[misc]
-        assert len(sent) == (number + 1) // SENT_TOGETHER * SENT_TOGETHER
-    assert answers.send()
-    assert sent == [*range(2 * SENT_TOGETHER + 1)]
-    assert not answers.send()
-
-
-def test_a_failure_ends_neither_the_round_nor_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    """What is sent may schedule more, and the loop does not wait for sockets before that."""
-
-    async def main() -> str:
-        loop = asyncio.get_running_loop()
-        sent = loop.create_future()
-        answers = answers_of(loop)
-        answers.keep(lambda: {}["nobody"])
-        answers.keep(lambda: loop.call_soon(sent.set_result, "sent") and None)
-        return await sent
-
-    assert run(main()) == "sent"
-    assert "KeyError" in caplog.text
-
-
-def test_another_loop_keeps_nothing() -> None:
+def test_another_loop_queues_nothing() -> None:
     async def main() -> AnswerRounds:
         return answers_of(asyncio.get_running_loop())
 

@@ -184,6 +184,35 @@ class Bulk:
         return True
 
 
+class Queue:
+    """Another thread that sends small responses when it is told to."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiting: list[tuple[int, list[bytes]]] = []
+        self._rests: list[tuple[int, bytes]] = []
+
+    def put(self, fd: int, chunks: list[bytes], _: int) -> int:
+        self._waiting.append((fd, chunks))
+        return 1
+
+    def flush(self) -> None:
+        for fd, chunks in self._waiting:
+            one = self._loop.sockets[fd]
+            sent = one.writev(chunks) if one.room else 0
+            if rest := b"".join(chunks)[sent:]:
+                self._rests.append((fd, rest))
+        self._waiting.clear()
+
+    def is_settled(self, _: int) -> bool:
+        return not self._waiting and not self._rests
+
+    def take_rests(self) -> list[tuple[int, bytes]]:
+        self.flush()
+        rests, self._rests = self._rests, []
+        return rests
+
+
 class AloneTurns(Turns):
     """Each connection counts as the only active one."""
 
@@ -211,7 +240,7 @@ class House:
         self.turns = (AloneTurns if is_sent_here else Turns)(loop.call_soon)
         self.max_request_bytes = 100 * MIB
         self.answered: Counter[int] = Counter()
-        self.answers = AnswerRounds()
+        self.answers = AnswerRounds(cast("Any", Queue(loop)))
         self._answer = answer
         self.dispatcher = SimpleNamespace(handle=self._handle)
         quiet = SimpleNamespace(note=lambda _: None)
@@ -235,7 +264,7 @@ class House:
         for _ in range(rounds):
             self.answers.ready = len(self.loop.sockets)
             self.loop.round()
-            self.answers.send()
+            self.answers.take_back()
             yield
             for one in self.loop.sockets.values():
                 one.refill()

@@ -1,6 +1,6 @@
 """The write side of a connection: it sends responses as fast as the peer reads them, and keeps and counts the unsent bytes.
 
-    response at once, or `respond` later → chunks → kept until the round ends, if small → writev → kept while the buffer is full
+    response at once, or `respond` later → chunks → queued for a thread, if small, or writev → kept while the buffer is full
 
 A connection has at most one response pending: `Connection` reads nothing until that response is written and all bytes are sent.
 Responses are therefore sent in the order of their requests. Unsent bytes count against the budget of all connections
@@ -52,6 +52,7 @@ class AnswerWriter:
         "_is_muted",
         "_loop",
         "_mute",
+        "_queued",
         "_send",
         "_server",
         "_socket",
@@ -97,6 +98,9 @@ class AnswerWriter:
         self._unsent: list[Bytes] = []
         self._waits_to_send = False
         self._is_handed_over = False
+        self._queued = 0
+        """The number of the last response that another thread sends (`AnswerRounds`); 0 if all have been sent."""
+        self._answers.owners[self.fd] = self._take_back
         self.held_bytes = 0
         """The memory that the connection's unsent responses take, in bytes."""
         self._gone: Callable[[], None] | None = None
@@ -230,24 +234,42 @@ class AnswerWriter:
             self._unsent += chunks
             self._hold_bytes(bytes_in_memory(chunks))
             return False
+        if size < SMALL_BYTES and self._answers.ready > 1:
+            return self._put(chunks, size)
         if size >= LARGE_BYTES:
-            self._answers.send()  # Others' small responses do not wait for a large one.
-            if self._hand_over(chunks):
+            self._answers.flush()  # Others' small responses do not wait for a large one.
+            if self._is_settled() and self._hand_over(chunks):
                 self._hold_bytes(bytes_in_memory(chunks))
                 return False
-        if size < SMALL_BYTES and self._answers.ready > 1:
-            self._unsent = chunks
-            self._answers.keep(self._send_kept)
-            return False
         return self._write_now(chunks, size)
 
-    def _send_kept(self) -> None:
-        """Send a small response at the end of the round."""
-        chunks, self._unsent = self._unsent, []
-        if chunks and self._write_now(chunks, sum(map(len, chunks))) and not self.is_waiting:
-            self._go_on()
+    def _put(self, chunks: list[Bytes], size: int) -> bool:
+        """Have a small response sent by another thread."""
+        self._queued = self._answers.put(self.fd, chunks, size)
+        self._counters.sent_bytes += size
+        return True
+
+    def _is_settled(self) -> bool:
+        """Send the responses that are queued. Return whether the socket has taken them, and the connection is still open."""
+        queued, self._queued = self._queued, 0
+        if queued:
+            self._answers.settle(queued)
+        return not self._unsent and not self.is_closed
+
+    def _take_back(self, data: bytes) -> None:
+        """Keep the rest of a queued response, because the socket did not take it."""
+        self._counters.sent_bytes -= len(data)
+        if not self._unsent:
+            self._loop.add_writer(self.fd, self._on_writable)
+        self._unsent.append(data)
+        self._hold_bytes(bytes_in_memory([data]))
 
     def _write_now(self, chunks: list[Bytes], size: int) -> bool:
+        if (self._queued and not self._is_settled()) or self._unsent:
+            if not self.is_closed:
+                self._unsent += chunks
+                self._hold_bytes(bytes_in_memory(chunks))
+            return False
         try:
             if size > SENT_AT_ONCE:
                 sent = self._writev(first_part(chunks))
@@ -336,7 +358,7 @@ class AnswerWriter:
 
     def _send_more(self) -> bool:
         """Send once. Return whether the socket has taken any bytes."""
-        self._answers.send()
+        self._answers.flush()
         unsent = self._unsent
         began = perf_counter()
         try:

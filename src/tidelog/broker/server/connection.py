@@ -141,7 +141,7 @@ class Connection(AnswerWriter):
 
     def _leave(self) -> None:
         """Close as soon as the peer's system has received all responses: see `lingering_close`."""
-        if self.is_closed:
+        if self.is_closed or not self._is_settled():
             return
         self._is_reading = False
         self._loop.remove_reader(self.fd)
@@ -152,9 +152,12 @@ class Connection(AnswerWriter):
 
     def close(self) -> None:
         """Close the connection now. Idempotent."""
+        if self._queued:
+            self._is_settled()
         if self.is_closed:
             return
         self.is_closed = True
+        del self._answers.owners[self.fd]
         if self._mute is not None:
             self._mute.cancel()
         loop = self._loop
@@ -239,7 +242,7 @@ class Connection(AnswerWriter):
         self._counters.received_bytes += received
         filled = have + received
         if filled > SMALL_BYTES:
-            self._answers.send()  # Others' small responses do not wait until these requests are handled.
+            self._answers.flush()  # Others' small responses do not wait until these requests are handled.
         if large is self._large:
             self._filled = filled
             self._answers.bulk.add(self.fd)

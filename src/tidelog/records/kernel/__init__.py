@@ -11,7 +11,7 @@ its kernel on first use, and `__init__.pyi` has the types. Cython's own types ap
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
 `messages`      frequent requests and responses, read into lists of their fields and written from them
 `fast_paths`    the common cases of appends, coordinators' writes, searches by time, fetches by 0.9.0 clients from 0.10.0 logs
-`sockets`       threads that send to sockets and wait for disks (`Senders`)
+`sockets`       threads that send to sockets: small responses (`SendQueue`), and large ones, also from the disk (`Senders`)
 `primitives`    buffers, varints, checksums, fault codes, layout: shared by all
 ==============  ======================================================================================================
 
@@ -51,6 +51,7 @@ _HOMES = {
     "rows.record_encode": ("encode_records_v2", "size_records_v2"),
     "rows.record_scan": ("scan_plain_batches", "scan_records_v2"),
     "rows.rows": ("COMPILED", "Rows"),
+    "sockets.send_queue": ("SendQueue",),
     "sockets.senders": ("Senders", "is_in_memory"),
 }
 """Kernel → the names that callers use."""

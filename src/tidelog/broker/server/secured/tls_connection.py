@@ -97,7 +97,10 @@ class TlsConnection(Connection):
         self._loop.call_later(_ALERT_S, self.close)
         self._leave()
 
-    # --- writing: the loop encrypts, other threads only read from the disk
+    # --- writing: the loop encrypts and sends, other threads only read from the disk
+
+    def _put(self, chunks: list[Bytes], size: int) -> bool:
+        return self._write_now(chunks, size)
 
     def _hand_over(self, chunks: list[Bytes]) -> bool:
         first = first_part(chunks)

@@ -1,0 +1,231 @@
+"""The queue of small responses: each socket gets its bytes in order, and what it does not take is returned, in both kernels."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.patience import PATIENCE_S
+from tests.records.kernels import KERNELS
+
+RING_BYTES = 256 * 1024
+MOST_BYTES = 64 * 1024
+
+
+@pytest.fixture(params=[(name, thread) for name in sorted(KERNELS) for thread in (True, False)], ids=str)
+def queue(request: pytest.FixtureRequest) -> Iterator[Any]:
+    name, with_thread = request.param
+    made = KERNELS[name].SendQueue(with_thread)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=sorted(KERNELS))
+def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    return KERNELS[request.param]
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    with ExitStack() as stack:
+        yield [pair(stack) for _ in range(3)]
+
+
+def pair(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(PATIENCE_S)
+    return stack.enter_context(ours), stack.enter_context(theirs)
+
+
+def received(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size and (part := sock.recv(size - len(data))):
+        data += part
+    return bytes(data)
+
+
+def fill(sock: socket.socket) -> int:
+    """Fill a socket's buffer. Return the number of bytes."""
+    count = 0
+    while True:
+        try:
+            count += sock.send(bytes(1 << 16))
+        except BlockingIOError:
+            return count
+
+
+def put(queue: Any, sock: socket.socket, *chunks: Any) -> int:
+    return queue.put(sock.fileno(), list(chunks), sum(map(len, chunks)))  # type: ignore[no-any-return]
+
+
+def test_each_socket_gets_its_bytes_in_order(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    """Of several buffers, more than fit into the ring, without anybody waiting for the thread."""
+    for number in range(3000):
+        ours, theirs = pairs[number % 3]
+        text = f"response {number}, ".encode() * (1 + number % 70)
+        put(queue, ours, text[:5], memoryview(text)[5:9], b"", bytearray(text[9:]))
+        if not number % 7:
+            queue.end_round()
+        if not number % 11:
+            queue.flush()
+        if number % 3 == 2:
+            queue.flush()
+            for one in range(number - 2, number + 1):
+                expected = f"response {one}, ".encode() * (1 + one % 70)
+                assert received(pairs[one % 3][1], len(expected)) == expected
+    assert not queue.take_rests()
+
+
+def test_the_thread_sends_without_its_owner(kernel: ModuleType, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    """Each time after it has slept. Sixteen responses are sent without being told. The interpreted queue sends at once."""
+    queue = kernel.SendQueue(True)
+    for count in (1, 4, 5, 16, 40):
+        for _ in range(count):
+            put(queue, pairs[0][0], b"one")
+        if count < 16:
+            queue.flush()
+        assert received(pairs[0][1], 3 * (count // 16 * 16 or count)) == b"one" * (count // 16 * 16 or count)
+    queue.finish()
+    queue.close()
+
+
+def test_what_a_full_socket_does_not_take_is_returned(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    """And all that follows for it; the others get theirs. Once it is taken, the socket may be used again."""
+    (full, its), (other, others), _ = pairs
+    waiting = fill(full)
+    last = 0
+    for number in range(100):
+        put(queue, full, b"%03d" % number)
+        last = put(queue, other, b"%03d" % number)
+    queue.finish()
+    assert not queue.is_settled(last)
+    assert select.select([queue], [], [], PATIENCE_S)[0]
+    rests = queue.take_rests()
+    assert {fd for fd, _ in rests} == {full.fileno()}
+    assert b"".join(data for _, data in rests) == b"".join(b"%03d" % number for number in range(100))
+    assert received(others, 300) == b"".join(b"%03d" % number for number in range(100))
+    assert queue.is_settled(last)
+    assert not select.select([queue], [], [], 0)[0]
+    assert received(its, waiting) == bytes(waiting)
+    put(queue, full, b"again")
+    queue.finish()
+    assert received(its, 5) == b"again"
+
+
+def test_half_of_a_response_is_returned(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    (ours, theirs), *_ = pairs
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    sent = b""
+    rests: list[tuple[int, bytes]] = []
+    while not rests:
+        part = os.urandom(MOST_BYTES)
+        sent += part
+        put(queue, ours, part)
+        queue.finish()
+        rests = queue.take_rests()
+    left = b"".join(data for _, data in rests)
+    assert 0 < len(left) <= MOST_BYTES
+    assert received(theirs, len(sent) - len(left)) + left == sent
+
+
+def test_a_peer_that_has_left(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    (ours, theirs), (other, others), _ = pairs
+    theirs.close()
+    put(queue, ours, b"nobody")
+    put(queue, other, b"somebody")
+    queue.finish()
+    assert received(others, 8) == b"somebody"
+    assert not queue.take_rests()
+    assert ours.recv(1) == b""
+
+
+def test_a_socket_with_a_high_number(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    (ours, theirs), *_ = pairs
+    high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, 700)
+    try:
+        queue.put(high, [b"high"], 4)
+        queue.finish()
+        assert received(theirs, 4) == b"high"
+    finally:
+        os.close(high)
+
+
+def test_a_response_that_is_too_large(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    with pytest.raises(ValueError, match="a response of 65537 bytes: expected at most 65536"):
+        put(queue, pairs[0][0], bytes(MOST_BYTES + 1))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 2), st.integers(1, 3000)),
+        st.tuples(st.sampled_from(["flush", "end_round", "finish", "take"]), st.just(0), st.just(0)),
+        st.tuples(st.just("read"), st.integers(0, 2), st.integers(1, 20_000)),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+@given(steps=STEPS)
+def test_any_order_of_calls(name: str, steps: list[tuple[str, int, int]]) -> None:
+    """Small buffers, so that sockets are often full. The owner sends what was returned before it puts in more."""
+    queue = KERNELS[name].SendQueue(True)
+    with ExitStack() as stack:
+        pairs = [pair(stack) for _ in range(3)]
+        expected, arrived = [bytearray() for _ in pairs], [bytearray() for _ in pairs]
+        unsent = [bytearray() for _ in pairs]
+        numbers = {ours.fileno(): number for number, (ours, _) in enumerate(pairs)}
+        for ours, theirs in pairs:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            theirs.setblocking(False)
+
+        def take() -> None:
+            for fd, data in queue.take_rests():
+                unsent[numbers[fd]] += data
+
+        def read(number: int, size: int) -> None:
+            try:
+                arrived[number] += pairs[number][1].recv(size)
+            except BlockingIOError:
+                pass
+
+        def send_unsent(number: int) -> None:
+            try:
+                del unsent[number][: pairs[number][0].send(unsent[number])]
+            except BlockingIOError:
+                pass
+
+        for what, number, size in steps:
+            if what == "put":
+                part = os.urandom(size)
+                expected[number] += part
+                if unsent[number]:
+                    unsent[number] += part
+                else:
+                    put(queue, pairs[number][0], part)
+            elif what == "take":
+                take()
+                for one in range(3):
+                    send_unsent(one)
+            elif what == "read":
+                read(number, size)
+            else:
+                getattr(queue, what)()
+        take()
+        for number in range(3):
+            while len(arrived[number]) < len(expected[number]):
+                send_unsent(number)
+                read(number, 1 << 16)
+        assert arrived == expected
+    queue.close()
