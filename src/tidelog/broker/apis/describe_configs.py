@@ -40,7 +40,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.slices import Work, counted, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE
 from tidelog.broker.settings.group_settings import group_defaults
 from tidelog.broker.topics.topics import why_invalid
@@ -90,11 +90,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
             if count % 64 == 63:
                 yield None
             continue
-        wanted: set[str] = set()
-        keys = one.configuration_keys or ()
-        for at in range(0, len(keys), AT_ONCE):
-            wanted.update(keys[at : at + AT_ONCE])
-            yield None
+        wanted = yield from counted(one.configuration_keys or (), AT_ONCE)
         key = (one.resource_type, one.resource_name)
         result, size = (None, 0) if wanted else described.get(key, (None, 0))
         if result is None:
@@ -148,7 +144,10 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the resource name of loggers must be a broker's id")
         check_broker_id(node, name)
-        return _loggers()
+        return [
+            ConfigEntry(logger, level_name(one), DYNAMIC_BROKER_LOGGER_CONFIG, UNKNOWN, False, [])
+            for logger, one in loggers().items()
+        ]
     if resource.resource_type == GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the resource name must be a group's id, but is empty")
@@ -160,12 +159,6 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")
     return []
-
-
-def _loggers() -> list[ConfigEntry]:
-    return [
-        ConfigEntry(name, level_name(one), DYNAMIC_BROKER_LOGGER_CONFIG, UNKNOWN, False, []) for name, one in loggers().items()
-    ]
 
 
 def _reported(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool) -> DescribeConfigsResourceResult:

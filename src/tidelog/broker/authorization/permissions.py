@@ -12,6 +12,7 @@ from typing import Final
 from tidelog.broker.loop.rate_limited_log import one_line
 from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.wide_requests import vars_of
 from tidelog.broker.settings.authorizer_properties import super_users
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
@@ -105,15 +106,7 @@ def _host(request: Request) -> str:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    return Acl(
-        record.resource_type,
-        record.resource_name,
-        record.pattern_type,
-        record.principal,
-        record.host,
-        record.operation,
-        record.permission_type,
-    )
+    return Acl(*vars_of(record)[1:])
 
 
 def _said(decision: Decision, request: Request, operation: Operation, kind: ResourceType, name: str, count: int) -> str:
