@@ -31,8 +31,6 @@ from tidelog.broker.cluster.zookeeper.znode_values import (
     assignment_of,
     broker_znode,
     cluster_id_of,
-    controller_of,
-    last_producer_id_of,
     parsed,
 )
 from tidelog.broker.loop.owned_tasks import OwnedTasks
@@ -242,7 +240,7 @@ class ZookeeperPlane:
 
     def _controller_changed(self, znode: Znode | None) -> None:
         try:
-            controller = -1 if znode is None else parsed(CONTROLLER, znode.data, controller_of)
+            controller = -1 if znode is None else parsed(CONTROLLER, znode.data, lambda value: int(value["brokerid"]))
         except ZookeeperError as error:
             self._log.failed("%s", error)
             controller = -1
@@ -333,7 +331,7 @@ class ZookeeperPlane:
         """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError and ZookeeperError."""
         while True:
             znode = await self._session.get(PRODUCER_IDS)
-            first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, last_producer_id_of) + 1
+            first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, lambda value: int(value["block_end"])) + 1
             block = range(first, first + PRODUCER_ID_BLOCK)
             value = {"version": 1, "broker": self.node_id, "block_start": str(block[0]), "block_end": str(block[-1])}
             data = json.dumps(value).encode()
