@@ -26,7 +26,6 @@ from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
 from tidelog.broker.peers.channel import Channel
-from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.errors import BrokerError, InvalidArgumentError, UnsupportedVersionError
@@ -234,7 +233,7 @@ class KraftPlane:
         return await self._controller.call(request, timeout_s=timeout_s)
 
     async def forward(
-        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str], timeout_s: float | None = None
     ) -> bytes:
         response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))

@@ -37,7 +37,6 @@ from tidelog.broker.loop.owned_tasks import OwnedTasks
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.node import Node
 from tidelog.broker.peers.channel import Channel
-from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
@@ -323,7 +322,7 @@ class ZookeeperPlane:
         return answer
 
     async def forward(
-        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str], timeout_s: float | None = None
     ) -> bytes:
         return await self._forwards.forward(frame, timeout_s)
 
