@@ -50,8 +50,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tidelog.broker.requests.listeners import Listener, controller_protocol, listener_names, parse_address
-from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of, words
+from tidelog.broker.requests.listeners import Listener, controller_protocol, listener_names, parse_address, words
+from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of
 from tidelog.broker.settings.peer_security import CONTROLLER_MECHANISM, INTER_BROKER_MECHANISM, peer_config
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue

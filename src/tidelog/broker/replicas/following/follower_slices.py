@@ -19,8 +19,6 @@ class FollowerSlices:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self.longest_s = 0.0
-        """The longest slice so far, in seconds."""
 
     async def run(self, steps: Iterator[object]) -> None:
         """Run all `steps`, as many per slice as fit. Other work may change state between two steps. Raises what the steps
@@ -30,13 +28,10 @@ class FollowerSlices:
         while not is_over:
             async with self._lock:
                 began = perf_counter()
-                try:
-                    for _ in steps:
-                        if perf_counter() - began >= SLICE_S:
-                            break
-                    else:
-                        is_over = True
-                finally:
-                    self.longest_s = max(self.longest_s, perf_counter() - began)
+                for _ in steps:
+                    if perf_counter() - began >= SLICE_S:
+                        break
+                else:
+                    is_over = True
             if not is_over:
                 await asyncio.sleep(0)
