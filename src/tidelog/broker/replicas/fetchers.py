@@ -18,8 +18,7 @@ from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.peers.channel import Channel
 from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition
-from tidelog.broker.replicas.following.follower_slices import FollowerSlices
-from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
+from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, FollowerSlices, LeaderFetcher, Shared, logger
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition

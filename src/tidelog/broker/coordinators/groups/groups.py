@@ -376,9 +376,5 @@ def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartitio
     if is_empty and group.protocol_type is not None and since_ms >= 0:  # Records from before Kafka 2.1 do not contain it.
         return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: since_ms)
     if is_empty or group.protocol_type is None or (group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE):
-        return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
+        return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: committed.commit_timestamp_ms)
     return []
-
-
-def _commit_time(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp_ms
