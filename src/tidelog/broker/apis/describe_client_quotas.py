@@ -12,7 +12,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.quotas.quota_limits import CLIENT_ID, IP, USER
 from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.slices import Work, grouped, picked, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
@@ -45,16 +45,11 @@ def handle(node: Node, message: DescribeClientQuotasRequest, request: Request) -
         wanted = _filter(components)
     except ApiError as refusal:
         return DescribeClientQuotasResponse(error_code=refusal.code, error_message=refusal.reason, entries=None)
-    found: dict[Entity, EntryData] = {}
-    for count, ((entity, key), value) in enumerate(list(node.image.quotas.items())):
-        if _matches(entity, wanted, strict=message.strict):
-            entry = found.get(entity)
-            if entry is None:
-                entry = found[entity] = EntryData([EntityData(*part) for part in entity])
-            entry.values.append(ValueData(key, value))
-        if count % 256 == 255:
-            yield None
-    return DescribeClientQuotasResponse(entries=list(found.values()))
+    is_strict = message.strict
+    quotas = yield from picked(list(node.image.quotas.items()), lambda one: _matches(one[0][0], wanted, strict=is_strict), 256)
+    values = yield from grouped((entity, ValueData(key, value)) for (entity, key), value in quotas)
+    made = (EntryData([EntityData(*part) for part in entity], found) for entity, found in values.items())
+    return DescribeClientQuotasResponse(entries=(yield from slowly(made, 256)))
 
 
 def _filter(components: list[ComponentData]) -> dict[str, ComponentData]:

@@ -40,7 +40,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work, counted, slowly
+from tidelog.broker.requests.slices import Work, counted, picked, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE
 from tidelog.broker.settings.group_settings import group_defaults
 from tidelog.broker.topics.topics import why_invalid
@@ -72,14 +72,11 @@ UNKNOWN = 0
 
 def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
     kinds = (*KINDS, GROUP) if node.groups.consumers.is_enabled else KINDS
-    for count, one in enumerate(message.resources):
-        if one.resource_type not in kinds:
-            # One unknown type fails the whole request, as in Kafka.
-            refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {one.resource_type}")
-            refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
-            return DescribeConfigsResponse(results=refused)
-        if count % 256 == 255:
-            yield None
+    unknown = yield from picked(message.resources, lambda one: one.resource_type not in kinds, 256)
+    if unknown:  # One unknown type fails the whole request, as in Kafka.
+        refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {unknown[0].resource_type}")
+        refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
+        return DescribeConfigsResponse(results=refused)
     results = []
     room = AnswerRoom()
     is_counted = len(message.resources) > UNCOUNTED

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Generator
+from copy import copy
 from typing import Any
 
 from tidelog.broker.handling.access import Access, may, operations_of
@@ -197,14 +198,9 @@ def cluster_operations(node: Node, request: Request) -> int:
 def _with_operations(node: Node, request: Request, topic: MetadataResponseTopic) -> MetadataResponseTopic:
     if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic
-    return MetadataResponseTopic(
-        error_code=topic.error_code,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=topic.partitions,
-        topic_authorized_operations=operations_of(node, request, ResourceType.TOPIC, topic.name),
-    )
+    described = copy(topic)  # Other responses share the topic's cached description.
+    described.topic_authorized_operations = operations_of(node, request, ResourceType.TOPIC, topic.name)
+    return described
 
 
 def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None, Wide]:
