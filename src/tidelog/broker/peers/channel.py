@@ -29,7 +29,7 @@ from functools import cache
 from importlib.metadata import version as version_of_package
 from typing import Any
 
-from tidelog.broker.peers.peer_connection import MAX_RESPONSE_BYTES, PeerConnection
+from tidelog.broker.peers.peer_connection import PeerConnection
 from tidelog.errors import (
     AuthenticationError,
     BrokerUnreachableError,
@@ -81,7 +81,6 @@ class Channel:
         client_id: str,
         timeout_s: float,
         connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
-        max_response_bytes: int = MAX_RESPONSE_BYTES,
         versions: Mapping[int, tuple[int, int]] | None = None,
         access: Access | None = None,
     ) -> None:
@@ -96,7 +95,6 @@ class Channel:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connect_timeouts_s = connect_timeouts_s
-        self._max_response_bytes = max_response_bytes
         self._versions = versions
         self._access = access or Access()
         self._renewal_s = float("inf")
@@ -224,7 +222,7 @@ class Channel:
         wait_s = self._not_before - loop.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        connection = PeerConnection(self.place, self._client_id, self._max_response_bytes, self._access.config)
+        connection = PeerConnection(self.place, self._client_id, self._access.config)
         try:
             try:
                 async with asyncio.timeout(self._connect_timeout_s()):

@@ -18,7 +18,7 @@ from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.peers.channel import Channel
 from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition
-from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, FollowerSlices, LeaderFetcher, Shared, logger
+from tidelog.broker.replicas.following.leader_fetcher import FollowerSlices, LeaderFetcher, Shared, logger
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition
@@ -33,14 +33,7 @@ LINES = 20
 class Fetchers:
     """All fetchers of a broker. `quota` is the follower's replication throttle."""
 
-    def __init__(
-        self,
-        core: Core,
-        plane: MetadataPlane,
-        *,
-        connect: Callable[..., Channel] = Channel,
-        max_fetch_version: int = MAX_FETCH_VERSION,
-    ) -> None:
+    def __init__(self, core: Core, plane: MetadataPlane, *, connect: Callable[..., Channel] = Channel) -> None:
         config = core.config.cluster
         assert config is not None, "a standalone broker cannot follow a leader"
         if connect is Channel:
@@ -60,7 +53,6 @@ class Fetchers:
             core.delayed_fetches.appended,
             RetryLog(logger, LINES),
             connect,
-            max_fetch_version,
         )
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}

@@ -59,13 +59,7 @@ async def joined(
                 node.replicas.start()
 
             serving = running(
-                manager,
-                config,
-                clock,
-                apis=(*apis, *CONTROLLER_APIS),
-                plane=plane,
-                bound=bound,
-                before_serving=take_up,
+                manager, config, clock, apis=(*apis, *CONTROLLER_APIS), plane=plane, bound=bound, before_serving=take_up
             )
             broker = await stack.enter_async_context(serving)
             broker.failure = plane.failure

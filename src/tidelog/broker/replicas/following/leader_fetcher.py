@@ -98,7 +98,6 @@ class Shared(NamedTuple):
     log: RetryLog
     """Logs failures of single partitions, at a limited rate."""
     connect: Callable[..., Channel] = Channel
-    max_fetch_version: int = MAX_FETCH_VERSION
 
 
 class LeaderFetcher:
@@ -174,7 +173,7 @@ class LeaderFetcher:
             await self._pause(self._backoff_s)
             return
         await channel.connect()
-        version = min(channel.version_of(FetchRequest), self._shared.max_fetch_version)
+        version = min(channel.version_of(FetchRequest), MAX_FETCH_VERSION)
         if self._followed.has_unsettled:
             await self._truncate(channel, version)
             await self._find_range(channel)
