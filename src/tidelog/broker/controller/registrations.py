@@ -152,11 +152,6 @@ class Registrations:
             change.in_controlled_shutdown = _SHUTTING_DOWN
         yield self._store.append([change, *self._leaving(broker_id)])
 
-    def fencing_all(self) -> Steps[None]:
-        """Fence every broker: none of them runs before this controller does. Raises StorageError."""
-        for broker_id in self.alive():
-            yield from self.fencing(broker_id)
-
     def _look(self, broker_id: int, epoch: int) -> None:
         """Fence a broker if its session has ended; otherwise check again at the earliest time when the session may end."""
         session = self._sessions.get(broker_id)

@@ -62,7 +62,7 @@ class DelayedResponse(Generic[R]):
                 self._log.when_committed(self._log.partition_of(self._group_id), partial(self._committed, response))
         except Exception:
             logger.exception("a request of %s failed", self._request)
-            self._slices.soon(partial(self._send, self._failed()))
+            self._slices.soon(partial(self._send, self._refused(ErrorCode.UNKNOWN_SERVER_ERROR)))
 
     def _committed(self, response: Message, code: ErrorCode) -> None:
         answer: Message | Outcome = response
@@ -72,15 +72,12 @@ class DelayedResponse(Generic[R]):
             answer = self._refused(refusal_of(code))
         self._slices.soon(partial(self._send, answer))
 
-    def _failed(self) -> Message:
-        return self._refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-
     def _send(self, response: Message | Outcome) -> None:
         try:
             self._request.respond(response)
         except Exception:
             logger.exception("a request of %s failed", self._request)
-            self._request.respond(self._failed())
+            self._request.respond(self._refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def later(self) -> Outcome:
         """Return the response if it is already complete, otherwise LATER. The handler returns this."""
