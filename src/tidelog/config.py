@@ -360,13 +360,19 @@ _ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
     "max.message.time.difference.ms": ("message.timestamp.difference.max.ms", _same),
 }
 
-BROKER_NAMES = frozenset(
-    {alias for alias in _ALIASES if alias.startswith("log.")}
-    | {"message.max.bytes", "compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"}
-    | {"min.insync.replicas", "unclean.leader.election.enable"}
-    | {"tidelog.log.append.time.monotonic", "tidelog.log.decompressed.max.bytes"}
-)
-"""The names of the broker properties that set defaults for topics."""
+BROKER_NAMES = {
+    **{alias: name for alias, (name, _) in _ALIASES.items() if alias.startswith("log.")},
+    "message.max.bytes": "max.message.bytes",
+    "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
+    "min.insync.replicas": "min.insync.replicas",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    "tidelog.log.append.time.monotonic": "tidelog.log.append.time.monotonic",
+    "tidelog.log.decompressed.max.bytes": "tidelog.log.decompressed.max.bytes",
+}
+"""The broker properties that set defaults for topics, with the topic properties. The finest unit of a property is last."""
 
 _warned: set[str] = set()
 

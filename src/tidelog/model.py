@@ -20,6 +20,7 @@ This module has only values: no files, sockets or clocks. A name that only one p
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from tidelog.errors import InvalidArgumentError
@@ -46,6 +47,14 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+def partitions_by_topic(keys: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Return the partitions' numbers by topic, in the order of `keys`."""
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in keys:
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
 
 
 # --- offsets, times, epochs

@@ -26,7 +26,7 @@ TRANSACTIONS = (Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
 def test_apis_and_versions() -> None:
     documented = re.findall(r"^\| (\w+) \| (\d+)(?: to (\d+))? \|", SECTIONS["What it speaks"], re.MULTILINE)
     assert {name: (int(first), int(last or first)) for name, first, last in documented} == {
-        api.request.API_NAME: (api.served.first, LAST_OF_3_9.get(api.request.API_KEY, api.served.last)) for api in APIS
+        api.request.API_NAME: (api.served.first, LAST_OF_3_9.get(api.name, api.served.last)) for api in APIS
     }
 
 

@@ -114,7 +114,7 @@ def test_cluster_and_versions(peer: Peer) -> None:
     assert tool(peer, CLUSTER, "cluster-id").strip() == f"Cluster ID: {said}"
     usable = re.findall(r"(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]", tool(peer, API_VERSIONS))
     told = {int(key): (int(low), int(high or low), int(best)) for _, key, low, high, best in usable}
-    listed = {api.request.API_KEY: (api.served.first, LAST_OF_3_9.get(api.request.API_KEY, api.served.last)) for api in APIS}
+    listed = {api.request.API_KEY: (api.served.first, LAST_OF_3_9.get(api.name, api.served.last)) for api in APIS}
     assert {key: told[key][:2] for key in listed} == listed
     assert [key for key, (_, last, best) in told.items() if best < last] == []
 

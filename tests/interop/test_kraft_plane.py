@@ -131,7 +131,9 @@ def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Pat
             (leader,) = (one for one in cluster.controllers if one.node_id == before)
             request = CreateTopicsRequest([CreatableTopic("forwarded", 1, 1)])
             frame = b"".join(request_chunks(request, 5, 7, "an admin"))[4:]
-            forwarding = asyncio.create_task(plane.forward(frame, client_host="127.0.0.1", timeout_s=PATIENCE_S))
+            forwarding = asyncio.create_task(
+                plane.forward(frame, client_host="127.0.0.1", principal=("User", "ANONYMOUS"), timeout_s=PATIENCE_S)
+            )
             await asyncio.to_thread(leader.kill)
             ids = await plane.producer_ids()
             assert len(ids) == 1000, "asked of the next one"

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from tidelog.broker.cluster.startup import is_member, manager_of, serving
+from tidelog.broker.cluster.startup import manager_of, serving
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
 from tidelog.broker.net.answer_rounds import run
@@ -33,6 +33,7 @@ from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.storage.folder import read_only_view
 from tidelog.storage.folder.read_only_view import ReadOnlyView
+from tidelog.storage.member_log_manager import MemberLogManager
 
 T = TypeVar("T")
 
@@ -224,7 +225,7 @@ class BrokerThread:
         self, folder: Path, config: BrokerConfig, properties: Mapping[str, PropertyValue], apis: tuple[Api, ...]
     ) -> bool:
         manager = manager_of(folder, self._clock, config, properties)
-        if not is_member(manager):
+        if not isinstance(manager, MemberLogManager):
             manager.startup()
         try:
             async with serving(manager, config, self._clock, apis=apis) as self._running:

@@ -26,18 +26,10 @@ from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.messages import alter_configs, delete_groups, delete_records, incremental_alter_configs, offset_commit, produce
-from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from tidelog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from tidelog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from tidelog.wire.messages.create_acls import CreateAclsRequest
-from tidelog.wire.messages.create_partitions import CreatePartitionsRequest
-from tidelog.wire.messages.create_topics import CreateTopicsRequest
-from tidelog.wire.messages.delete_acls import DeleteAclsRequest
-from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
-from tidelog.wire.messages.end_txn import EndTxnResponse
+from tidelog.wire.fields import RESPONSES
+from tidelog.wire.messages import delete_groups, delete_records, offset_commit, produce
+from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tidelog.wire.messages.offset_delete import OffsetDeleteResponse
 
 WHY = "this broker is read-only"
 
@@ -93,23 +85,17 @@ def _delete_records(node: Node, message: delete_records.DeleteRecordsRequest, re
     )
 
 
-def _alter_configs(node: Node, message: alter_configs.AlterConfigsRequest, request: Request) -> Message:
-    return alter_configs.AlterConfigsResponse(responses=_altered(message.resources))
-
-
-def _incremental_alter_configs(
-    node: Node, message: incremental_alter_configs.IncrementalAlterConfigsRequest, request: Request
-) -> Message:
-    return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=_altered(message.resources))
-
-
-def _altered(resources: list[Any]) -> list[Any]:
-    return [
-        alter_configs.AlterConfigsResourceResponse(
-            error_code=_CLUSTER, error_message=WHY, resource_type=one.resource_type, resource_name=one.resource_name
-        )
-        for one in resources
-    ]
+def _alter_configs(node: Node, message: Any, request: Request) -> Message:
+    """Refuse AlterConfigs or IncrementalAlterConfigs."""
+    return _response_to(
+        message,
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=_CLUSTER, error_message=WHY, resource_type=one.resource_type, resource_name=one.resource_name
+            )
+            for one in message.resources
+        ],
+    )
 
 
 def _offset_commit(node: Node, message: offset_commit.OffsetCommitRequest, request: Request) -> Message:
@@ -137,42 +123,48 @@ def _delete_groups(node: Node, message: delete_groups.DeleteGroupsRequest, reque
     )
 
 
-def _refusing(request: type[Message], code: ErrorCode) -> Handler:
+def _refusing(name: str, code: ErrorCode) -> Handler:
     """Return a handler that refuses requests as a cluster member does if no controller answers, but with this code."""
-    refuse = FORWARDED[request.API_KEY].refuse
+    refuse = next(one.refuse for one in FORWARDED.values() if one.name == name)
     assert refuse is not None
     return lambda node, message, request: refuse(message, code, WHY)
 
 
-def _at_top(response: type[Any], code: ErrorCode) -> Handler:
-    return lambda node, message, request: response(error_code=code)
+def _at_top(code: ErrorCode) -> Handler:
+    return lambda node, message, request: _response_to(message, error_code=code)
+
+
+def _response_to(message: Message, **fields: Any) -> Message:
+    response: Any = RESPONSES[message.API_KEY]
+    refusal: Message = response(**fields)
+    return refusal
 
 
 _REFUSED: dict[str, Handler] = {
-    "AlterClientQuotas": _refusing(AlterClientQuotasRequest, _CLUSTER),
-    "AlterUserScramCredentials": _refusing(AlterUserScramCredentialsRequest, _CLUSTER),
+    "AlterClientQuotas": _refusing("AlterClientQuotas", _CLUSTER),
+    "AlterUserScramCredentials": _refusing("AlterUserScramCredentials", _CLUSTER),
     "Produce": _produce,
     "InitProducerId": _init_producer_id,
-    "CreateTopics": _refusing(CreateTopicsRequest, _CLUSTER),
-    "DeleteTopics": _refusing(DeleteTopicsRequest, _TOPIC),
-    "CreatePartitions": _refusing(CreatePartitionsRequest, _TOPIC),
+    "CreateTopics": _refusing("CreateTopics", _CLUSTER),
+    "DeleteTopics": _refusing("DeleteTopics", _TOPIC),
+    "CreatePartitions": _refusing("CreatePartitions", _TOPIC),
     "DeleteRecords": _delete_records,
     "AlterConfigs": _alter_configs,
-    "IncrementalAlterConfigs": _incremental_alter_configs,
+    "IncrementalAlterConfigs": _alter_configs,
     "OffsetCommit": _offset_commit,
-    "OffsetDelete": _at_top(OffsetDeleteResponse, _GROUP),
+    "OffsetDelete": _at_top(_GROUP),
     "DeleteGroups": _delete_groups,
-    "AddOffsetsToTxn": _at_top(AddOffsetsToTxnResponse, _TRANSACTION),
-    "EndTxn": _at_top(EndTxnResponse, _TRANSACTION),
-    "CreateAcls": _refusing(CreateAclsRequest, _CLUSTER),
-    "DeleteAcls": _refusing(DeleteAclsRequest, _CLUSTER),
+    "AddOffsetsToTxn": _at_top(_TRANSACTION),
+    "EndTxn": _at_top(_TRANSACTION),
+    "CreateAcls": _refusing("CreateAcls", _CLUSTER),
+    "DeleteAcls": _refusing("DeleteAcls", _CLUSTER),
 }
 
 _NOT_SERVED = {"AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"}
 
 READ_ONLY_APIS: tuple[Api, ...] = tuple(
-    api._replace(handle=_REFUSED[api.request.API_NAME], answer_usual=None) if api.request.API_NAME in _REFUSED else api
+    api._replace(handle=_REFUSED[api.name], answer_usual=None) if api.name in _REFUSED else api
     for api in APIS
-    if api.request.API_NAME not in _NOT_SERVED
+    if api.name not in _NOT_SERVED
 )
 """The table of APIs, with handlers that refuse changes."""

@@ -98,7 +98,6 @@ async def running(
     config: BrokerConfig,
     clock: Clock,
     *,
-    grace_s: float = GRACE_S,
     apis: Iterable[Api] = APIS,
     plane: MetadataPlane | None = None,
     bound: BoundSockets | None = None,
@@ -135,7 +134,7 @@ async def running(
         yield ServingBroker(node, server, ticker)
     finally:
         search.stop()
-        await server.stop(grace_s)
+        await server.stop(GRACE_S)
         node.stop_asking()
         node.delays.stop()
         ticker.stop()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
-from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.serving_broker import running
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.metadata.delta import MetadataDelta
@@ -61,7 +60,7 @@ class FakePlane:
         return await _awaited(self.answer_call(request))
 
     async def forward(
-        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str], timeout_s: float | None = None
     ) -> bytes:
         self.forwarded.append((bytes(frame), client_host))
         answer = await _awaited(self.answer(bytes(frame)))

@@ -427,7 +427,9 @@ def test_requests_of_clients_are_sent_on_as_they_came(tmp_path: Path, host: str,
         controllers.controller.answers[EnvelopeRequest] = lambda _: next(answers)
         async with plane_of(controllers, tmp_path) as plane:
             await unfenced(plane)
-            assert await plane.forward(memoryview(b"a request"), client_host=host) == b"the answer"
+            assert (
+                await plane.forward(memoryview(b"a request"), client_host=host, principal=("User", "ANONYMOUS")) == b"the answer"
+            )
             sent = controllers.controller.requests(EnvelopeRequest)
             assert [one.request_data for one in sent] == [b"a request"] * 2
             assert len(sent[0].client_host_address) == packed
@@ -436,10 +438,10 @@ def test_requests_of_clients_are_sent_on_as_they_came(tmp_path: Path, host: str,
             assert (principal.type, principal.name, principal.token_authenticated) == ("User", "ANONYMOUS", False)
             controllers.controller.answers[EnvelopeRequest] = EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
             with pytest.raises(UnsupportedVersionError):
-                await plane.forward(b"a request", client_host=host)
+                await plane.forward(b"a request", client_host=host, principal=("User", "ANONYMOUS"))
             controllers.controller.answers[EnvelopeRequest] = EnvelopeResponse(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
-                await plane.forward(b"a request", client_host=host)
+                await plane.forward(b"a request", client_host=host, principal=("User", "ANONYMOUS"))
 
     asyncio.run(go())
 

@@ -13,10 +13,10 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     Assignment,
     Change,
     ConsumerGroup,
+    RefusedError,
     TopicFacts,
 )
 from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat, Result, heartbeat, leave, plan_of, removed
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.consumer_groups.target_assignment import renamed, target_changes
 from tidelog.broker.coordinators.groups.topic_patterns import matching
 from tidelog.groups.modern_groups import ModernRecords

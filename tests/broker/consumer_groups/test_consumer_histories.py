@@ -19,9 +19,9 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     LEAVING_FOR_NOW,
     ConsumerGroup,
     GroupState,
+    RefusedError,
     names_of,
 )
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.wire.error_codes import ErrorCode
 
 NAMES = ("a", "b", "orders.1", "orders.2")

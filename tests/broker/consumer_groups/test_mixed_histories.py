@@ -25,9 +25,8 @@ from tidelog.broker.coordinators.consumer_groups.classic_members import (
     must_rejoin_first,
     update_of,
 )
-from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, ConsumerGroup
+from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, ConsumerGroup, RefusedError
 from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat, Result, known, removed
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.group import Group, GroupState, Member
 from tidelog.broker.coordinators.groups.membership import add, choose_protocol, remove
 from tidelog.broker.coordinators.groups.migration import downgraded, may_downgrade, upgraded

@@ -61,7 +61,7 @@ class Machine:
         result = run_steps(self.brokers.registration(request), self.store)
         if not result.error_code:
             self.epochs[broker] = result.broker_epoch
-        return result.error_code
+        return ErrorCode(result.error_code)
 
     def beat(self, broker: int, **more: bool) -> BrokerHeartbeatResponse:
         request = BrokerHeartbeatRequest(broker, self.epochs.get(broker, -1), self.store.end_offset - 1, **more)

@@ -17,6 +17,7 @@ from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import batch, open_log
 from tidelog.broker.fetch.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from tidelog.broker.replicas.fetchers import Fetchers, Followed
+from tidelog.broker.replicas.following.followed_partition import FollowedPartition, FollowerState
 from tidelog.broker.replicas.replication_quota import NO_LIMIT
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.clock import ManualClock
@@ -295,6 +296,11 @@ class Simulation:
         )
         plane: Any = SimpleNamespace(node_id=FOLLOWER, broker_epoch=7, endpoint=self.places.get)
         self.fetchers = Fetchers(node, plane, connect=self._connect)
+
+    @property
+    def failed(self) -> list[FollowedPartition]:
+        """The partitions that have failed, and are not followed until their next leader epoch."""
+        return [one for one in self.fetchers.partitions() if one.state is FollowerState.FAILED]
 
     def _connect(self, host: str, port: int, **_: Any) -> Any:
         number = int(host.split("-")[1])

@@ -89,7 +89,7 @@ class Replicas:
                 else:
                     led = leader.led[KEY]
                     await until(lambda: led.fetched == source.log_end_offset == log.log_end_offset)  # noqa: B023
-            assert not simulation.fetchers.failed
+            assert not simulation.failed
 
     def close(self) -> None:
         for log in self.logs:

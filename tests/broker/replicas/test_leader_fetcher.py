@@ -281,12 +281,12 @@ def test_what_contradicts_committed_records_is_not_appended(logs: Any) -> None:
         leader.lead(KEY, first, 0)
         async with Simulation(leader) as simulation:
             simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
-            await until(lambda: bool(simulation.fetchers.failed))
-            assert "begins below the log end" in simulation.fetchers.failed[0].failure
+            await until(lambda: bool(simulation.failed))
+            assert "begins below the log end" in simulation.failed[0].failure
             assert second.log_end_offset == 2
             leader.led[KEY].epoch = 1
             simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
-            assert not simulation.fetchers.failed, "it is tried again in the next epoch"
+            assert not simulation.failed, "it is tried again in the next epoch"
 
     run(test)
 
@@ -333,7 +333,7 @@ def test_a_fenced_epoch_waits_for_the_metadata(logs: Any) -> None:
         fill(first, 5)
         async with Simulation(leader) as simulation:
             simulation.fetchers.follow(LEADER, [leader.followed(KEY, second, 4)])
-            await until(lambda: bool(simulation.fetchers.failed))
+            await until(lambda: bool(simulation.failed))
             asked = len(leader.requests)
             await asyncio.sleep(0.05)
             assert len(leader.requests) <= asked + 1 and second.log_end_offset == 0
@@ -381,11 +381,11 @@ def test_a_disk_that_refuses_takes_one_partition(logs: Any) -> None:
         async with Simulation(leader) as simulation:
             simulation.fetchers.follow(LEADER, [leader.followed(key, log) for key, log in copies.items()])
             await until(lambda: copies[other].log_end_offset == 2)
-            assert [one.key for one in simulation.fetchers.failed] == [KEY]
+            assert [one.key for one in simulation.failed] == [KEY]
             back = logs("back")  # The disk is there again, and the log another one.
             simulation.fetchers.follow(LEADER, [leader.followed(KEY, back)])
             await until(lambda: back.log_end_offset == 2)
-            assert not simulation.fetchers.failed
+            assert not simulation.failed
 
     run(test)
 
@@ -535,7 +535,7 @@ def test_a_throttle_holds_what_is_behind_and_lets_pass_what_is_in_sync(logs: Any
             assert copies[KEY].log_end_offset < 200, "the others pass"
             simulation.throttled_rate = 10**9
             await until(lambda: same(sources[KEY], copies[KEY]))
-            await until(lambda: simulation.fetchers.max_lag == 0)
+            await until(lambda: all(not one.lag for one in simulation.fetchers.partitions()))
             simulation.throttled_rate = 1
             fill(sources[KEY], 0)
             leader.changed.set()

@@ -74,7 +74,7 @@ def followed(tmp_path: Path, version: int, prepare: Callable[[SimulatedLeader], 
             def has_all() -> bool:
                 there = offsets(second)
                 assert (second.log_start_offset, there[:4]) == (0, [0, 1, 2, 3])
-                assert not simulation.fetchers.failed
+                assert not simulation.failed
                 return there == [0, 1, 2, 3, 4, 5]  # After a truncation to 6 the log may end there without records 4 and 5.
 
             await until(has_all)

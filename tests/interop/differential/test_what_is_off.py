@@ -68,7 +68,7 @@ CASES: dict[str, Message] = {
 @pytest.mark.parametrize("label", CASES)
 def test_what_is_off(pair: Pair, label: str) -> None:
     message = CASES[label]
-    last = LAST_OF_3_9.get(message.API_KEY, message.VERSIONS[-1])
+    last = LAST_OF_3_9.get(message.API_NAME, message.VERSIONS[-1])
     for version in range(message.VERSIONS[0], last + 1):
         if version or message.API_NAME != "UpdateFeatures":
             pair.ask(label, message, version)

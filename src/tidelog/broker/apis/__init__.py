@@ -1,1 +1,1 @@
-"""The served APIs, one module for each. `dispatch.dispatcher` has the table of all of them, which ApiVersions lists."""
+"""The served APIs, one module for each. `dispatch.dispatcher` collects all of them; ApiVersions lists them."""

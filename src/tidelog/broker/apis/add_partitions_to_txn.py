@@ -17,7 +17,7 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_transactions
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Work, elements, grouped, slowly
+from tidelog.broker.requests.slices import Elsewhere, Work, counted, elements, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -84,10 +84,8 @@ def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> 
         codes = yield from _unknown(node, keys)
         producer = one.transactional_id, one.producer_id, one.producer_epoch
         if not codes and one.verify_only:
-            for count, key in enumerate(keys):
-                codes[key] = node.transactions.verification(*producer, key)
-                if count % 64 == 63:
-                    yield None
+            verified = yield from slowly((node.transactions.verification(*producer, key) for key in keys), 64)
+            codes = dict(zip(keys, verified, strict=True))
         elif not codes:
             codes = dict.fromkeys(keys, node.transactions.add_partitions(*producer, keys, EPOCH_EACH))
         results.append(AddPartitionsToTxnResult(one.transactional_id, (yield from _results(codes))))
@@ -111,12 +109,7 @@ def _denied(node: Node, request: Request, topics: Iterable[AddPartitionsToTxnTop
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
     """Return the request's partitions in order of first appearance, without duplicates."""
-    keys: dict[TopicPartition, None] = {}
-    for count, (topic, partition) in enumerate(elements(topics)):
-        keys[TopicPartition(topic.name, partition)] = None
-        if count % 256 == 255:
-            yield None
-    return list(keys)
+    return list((yield from counted(TopicPartition(topic.name, partition) for topic, partition in elements(topics))))
 
 
 def _unknown(

@@ -33,7 +33,7 @@ from tidelog.broker.quotas.connection_quotas import CONNECTION_CREATION_RATE
 from tidelog.broker.quotas.quota_limits import CLIENT_ID, IP, USER
 from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Until, Work
+from tidelog.broker.requests.slices import Elsewhere, Until, Work, grouped, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.config import INT32_MAX, INT64_MAX
@@ -103,31 +103,25 @@ def handle(node: Node, message: AlterClientQuotasRequest, request: Request) -> W
     refused: ApiError | None = None
     if not message.validate_only:
         (refused,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, checked))])
-    results = []
-    for count, one in enumerate(checked):
-        why = one.refusal or refused
-        result = EntryResult(error_message=None, entity=one.entry.entity)
-        if why is not None:
-            result.error_code, result.error_message = why.code, why.reason
-        results.append(result)
-        if count % 256 == 255:
-            yield None
+    results = yield from slowly((_result(one, one.refusal or refused) for one in checked), 256)
     yield from discarded(None, checked, seen)
     return AlterClientQuotasResponse(entries=results)
+
+
+def _result(one: _Checked, why: ApiError | None) -> EntryResult:
+    if why is None:
+        return EntryResult(error_message=None, entity=one.entry.entity)
+    return EntryResult(why.code, why.reason, one.entry.entity)
 
 
 def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
     """Write all accepted changes together. Return the error if they could not be written, otherwise None."""
     now = node.image.quotas
-    before: dict[_Entity, dict[str, float]] = {}
-    for count, ((parts, key), value) in enumerate(list(now.items())):
-        before.setdefault(frozenset(parts), {})[key] = value
-        if count % 1024 == 1023:
-            yield None
+    before = yield from grouped(((frozenset(parts), (key, value)) for (parts, key), value in list(now.items())), 1024)
     records = []
     for count, one in enumerate(checked):
         if one.refusal is None:
-            known = before.get(one.entity, {})
+            known = dict(before.get(one.entity, ()))
             names = [RecordEntity(part.entity_type, part.entity_name) for part in one.entry.entity]
             for op in one.entry.ops:
                 if op.remove and op.key in known:

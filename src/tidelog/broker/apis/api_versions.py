@@ -30,10 +30,8 @@ from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.requests.request import Request
 from tidelog.metadata.versions import FEATURES_3_9, LEVEL_3_9
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.fields import Versions
-from tidelog.wire.messages.add_raft_voter import AddRaftVoterRequest
+from tidelog.wire.fields import REQUESTS, Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest
-from tidelog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tidelog.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -41,22 +39,7 @@ from tidelog.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from tidelog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
-from tidelog.wire.messages.describe_quorum import DescribeQuorumRequest
-from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from tidelog.wire.messages.end_txn import EndTxnRequest
-from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from tidelog.wire.messages.list_client_metrics_resources import ListClientMetricsResourcesRequest
-from tidelog.wire.messages.list_offsets import ListOffsetsRequest
-from tidelog.wire.messages.produce import ProduceRequest
-from tidelog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from tidelog.wire.messages.update_features import UpdateFeaturesRequest
-from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 ACCESS = NOTHING
 
@@ -64,35 +47,34 @@ ACCESS = NOTHING
 _FIRST_LEVEL_0 = 4
 """The first version whose responses include features with levels from 0; older clients cannot read those (KAFKA-17492)."""
 
-LAST_OF_3_9: Final[Mapping[int, int]] = {
-    ProduceRequest.API_KEY: 11,
-    FetchRequest.API_KEY: 17,
-    ListOffsetsRequest.API_KEY: 9,
-    EndTxnRequest.API_KEY: 4,
-    WriteTxnMarkersRequest.API_KEY: 1,
-    TxnOffsetCommitRequest.API_KEY: 4,
-    ConsumerGroupHeartbeatRequest.API_KEY: 0,
-    ConsumerGroupDescribeRequest.API_KEY: 0,
-    AlterPartitionReassignmentsRequest.API_KEY: 0,
-    UpdateFeaturesRequest.API_KEY: 1,
-    DescribeClusterRequest.API_KEY: 1,
-    AddRaftVoterRequest.API_KEY: 0,
+LAST_OF_3_9: Final[Mapping[str, int]] = {
+    "Produce": 11,
+    "Fetch": 17,
+    "ListOffsets": 9,
+    "EndTxn": 4,
+    "WriteTxnMarkers": 1,
+    "TxnOffsetCommit": 4,
+    "ConsumerGroupHeartbeat": 0,
+    "ConsumerGroupDescribe": 0,
+    "AlterPartitionReassignments": 0,
+    "UpdateFeatures": 1,
+    "DescribeCluster": 1,
+    "AddRaftVoter": 0,
 }
 """The highest version that Kafka 3.9.1 lists, for APIs that this broker also serves in later versions."""
 
-_CONSUMER_GROUPS: Final = frozenset({ConsumerGroupHeartbeatRequest.API_KEY, ConsumerGroupDescribeRequest.API_KEY})
+_CONSUMER_GROUPS: Final = frozenset({"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"})
 """APIs that are listed in all versions if consumer groups are on, so that clients of Kafka 4 can use patterns."""
 
 _ONLY_KRAFT: Final = frozenset(
-    request.API_KEY
-    for request in (
-        DescribeQuorumRequest,
-        UnregisterBrokerRequest,
-        ListClientMetricsResourcesRequest,
-        DescribeTopicPartitionsRequest,
-        AddRaftVoterRequest,
-        RemoveRaftVoterRequest,
-    )
+    {
+        "DescribeQuorum",
+        "UnregisterBroker",
+        "ListClientMetricsResources",
+        "DescribeTopicPartitions",
+        "AddRaftVoter",
+        "RemoveRaftVoter",
+    }
 )
 """APIs that a broker in a ZooKeeper cluster does not list."""
 
@@ -134,7 +116,7 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
-    keys = _both_sides([one for one in _listed(_all_served(node, plane)) if one.api_key not in _ONLY_KRAFT], plane)
+    keys = _both_sides([one for one in _listed(_all_served(node, plane)) if _name(one.api_key) not in _ONLY_KRAFT], plane)
     # Kafka numbers the changes of ZooKeeper's features node, which exists from 2.7 on. In practice the node is never changed.
     cluster = node.config.cluster
     zookeeper = None if cluster is None else cluster.zookeeper
@@ -152,8 +134,12 @@ def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False, h
     """
     last = {} if is_later else LAST_OF_3_9
     if has_consumers:
-        last = {key: end for key, end in last.items() if key not in _CONSUMER_GROUPS}
-    return [ApiVersion(key, first, min(end, last.get(key, end))) for key, (first, end) in sorted(served)]
+        last = {name: end for name, end in last.items() if name not in _CONSUMER_GROUPS}
+    return [ApiVersion(key, first, min(end, last.get(_name(key), end))) for key, (first, end) in sorted(served)]
+
+
+def _name(api_key: int) -> str:
+    return REQUESTS[api_key].API_NAME
 
 
 def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:

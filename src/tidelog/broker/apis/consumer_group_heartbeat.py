@@ -12,9 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, LEAVING_FOR_NOW, Assignment
+from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, LEAVING_FOR_NOW, Assignment, RefusedError
 from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.topic_patterns import check_pattern
 from tidelog.broker.handling.access import Access, Asker, allows
 from tidelog.broker.handling.api import Api

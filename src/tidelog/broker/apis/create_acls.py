@@ -14,12 +14,12 @@ from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import api_error_of
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
-from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.requests.wide_requests import discarded, vars_of
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.security.acl import Acl, Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
-from tidelog.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from tidelog.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -32,7 +32,7 @@ def handle(node: Node, message: CreateAclsRequest, request: Request) -> Work:
     if permissions is None:
         disabled = (AclCreationResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.") for _ in message.creations)
         return CreateAclsResponse(results=(yield from slowly(disabled, 256)))
-    acls = yield from slowly(map(_acl, message.creations), 64)
+    acls = yield from slowly((Acl(*vars_of(one)) for one in message.creations), 64)
     results = yield from slowly((AclCreationResult(*why_invalid(acl)) for acl in acls), 64)
     wanted = yield from slowly((acl for acl, result in zip(acls, results, strict=True) if not result.error_code), 256)
     if wanted:
@@ -45,18 +45,6 @@ def handle(node: Node, message: CreateAclsRequest, request: Request) -> Work:
                     result.error_code, result.error_message = refusal.code, refusal.reason
     yield from discarded(message, acls, wanted)
     return CreateAclsResponse(results=results)
-
-
-def _acl(one: AclCreation) -> Acl:
-    return Acl(
-        one.resource_type,
-        one.resource_name,
-        one.resource_pattern_type,
-        one.principal,
-        one.host,
-        one.operation,
-        one.permission_type,
-    )
 
 
 API = Api(CreateAclsRequest, CreateAclsResponse, Versions(0, 3), ACCESS, handle)

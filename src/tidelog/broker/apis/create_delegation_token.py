@@ -5,17 +5,19 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization.token_refusal import token_refusal
-from tidelog.broker.handling.access import within
+from tidelog.broker.handling.access import Access
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
+from tidelog.security.client_config import PLAINTEXT
+from tidelog.security.principal import ANONYMOUS
+from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
-ACCESS = within("nothing: delegation tokens are off for every client")
+ACCESS = Access("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: CreateDelegationTokenRequest, request: Request) -> Work:
@@ -33,6 +35,15 @@ def handle(node: Node, message: CreateDelegationTokenRequest, request: Request) 
         expiry_timestamp_ms=-1,
         max_timestamp_ms=-1,
     )
+
+
+def token_refusal(request: Request) -> ErrorCode:
+    """Return the error code of all delegation token APIs: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for an unauthenticated client or a
+    PLAINTEXT listener, DELEGATION_TOKEN_AUTH_DISABLED otherwise. The codes and the order of the checks are Kafka's.
+    """
+    if request.listener.protocol == PLAINTEXT or request.principal == ANONYMOUS:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
 API = Api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, Versions(0, 3), ACCESS, handle)

@@ -13,13 +13,12 @@ from tidelog.broker.node import Node
 from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
-from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.requests.wide_requests import discarded, vars_of
 from tidelog.broker.topics.topic_changes import Job
-from tidelog.security.acl import Acl, AclFilter, Operation
+from tidelog.security.acl import AclFilter, Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_acls import (
-    DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
@@ -39,7 +38,7 @@ def handle(node: Node, message: DeleteAclsRequest, request: Request) -> Work:
         return DeleteAclsResponse(
             filter_results=(yield from slowly((DeleteAclsFilterResult(code, why) for _ in message.filters), 256))
         )
-    filters = yield from slowly(map(_filter, message.filters), 64)
+    filters = yield from slowly((AclFilter(*vars_of(one)) for one in message.filters), 64)
     going: set[object] = set()
     results: list[DeleteAclsFilterResult] = []
     named = 0
@@ -56,7 +55,7 @@ def handle(node: Node, message: DeleteAclsRequest, request: Request) -> Work:
                 named += 1
                 if named > MAX_CHANGED:
                     break
-                result.matching_acls.append(_matching(acl))
+                result.matching_acls.append(DeleteAclsMatchingAcl(ErrorCode.NONE, None, *acl))
         results.append(result)
         yield None
         if named > MAX_CHANGED:
@@ -75,32 +74,6 @@ def handle(node: Node, message: DeleteAclsRequest, request: Request) -> Work:
 
 def _refused(refusal: ApiError) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(refusal.code, refusal.reason)
-
-
-def _filter(one: DeleteAclsFilter) -> AclFilter:
-    return AclFilter(
-        one.resource_type_filter,
-        one.resource_name_filter,
-        one.pattern_type_filter,
-        one.principal_filter,
-        one.host_filter,
-        one.operation,
-        one.permission_type,
-    )
-
-
-def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
-    return DeleteAclsMatchingAcl(
-        ErrorCode.NONE,
-        None,
-        acl.resource_type,
-        acl.resource_name,
-        acl.pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission,
-    )
 
 
 API = Api(DeleteAclsRequest, DeleteAclsResponse, Versions(0, 3), ACCESS, handle)

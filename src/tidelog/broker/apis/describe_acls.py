@@ -17,6 +17,7 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import vars_of
 from tidelog.security.acl import AclFilter, Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -36,7 +37,7 @@ def handle(node: Node, message: DescribeAclsRequest, request: Request) -> Work:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
         )
-    wanted = _filter(message)
+    wanted = AclFilter(*vars_of(message))
     if wanted.is_unknown:
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message="the filter has an unknown element")
     acls = list(permissions.authorizer.acls.values())
@@ -51,18 +52,6 @@ def handle(node: Node, message: DescribeAclsRequest, request: Request) -> Work:
         if count % 256 == 255:
             yield None
     return DescribeAclsResponse(resources=list(found.values()))
-
-
-def _filter(message: DescribeAclsRequest) -> AclFilter:
-    return AclFilter(
-        message.resource_type_filter,
-        message.resource_name_filter,
-        message.pattern_type_filter,
-        message.principal_filter,
-        message.host_filter,
-        message.operation,
-        message.permission_type,
-    )
 
 
 API = Api(DescribeAclsRequest, DescribeAclsResponse, Versions(0, 3), ACCESS, handle)

@@ -6,14 +6,13 @@ A filter has at most one component for each entity type. A component matches the
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tidelog.broker.handling.access import cluster, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.requests.api_error import shortened
+from tidelog.broker.quotas.quota_limits import CLIENT_ID, IP, USER
+from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.slices import Work, grouped, picked, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
@@ -32,55 +31,46 @@ ACCESS = whole(
     refused=lambda message, code: DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None),
 )
 
-IP = "ip"
-TYPES = ("user", "client-id", IP)
+TYPES = (USER, CLIENT_ID, IP)
 NAMED, DEFAULT, ANY = range(3)
 
 Entity = tuple[tuple[str, str | None], ...]
 
 
-class _Refused(NamedTuple):
-    code: ErrorCode
-    message: str
-
-
 def handle(node: Node, message: DescribeClientQuotasRequest, request: Request) -> Work:
     # There are more components than entity types, so one of them is refused.
-    wanted, refused = _filter(message.components[: len(TYPES) + 1])
+    components = message.components[: len(TYPES) + 1]
     yield from discarded(message)
-    if refused is not None:
-        return DescribeClientQuotasResponse(error_code=refused.code, error_message=shortened(refused.message), entries=None)
-    found: dict[Entity, EntryData] = {}
-    for count, ((entity, key), value) in enumerate(list(node.image.quotas.items())):
-        if _matches(entity, wanted, strict=message.strict):
-            entry = found.get(entity)
-            if entry is None:
-                entry = found[entity] = EntryData([EntityData(*part) for part in entity])
-            entry.values.append(ValueData(key, value))
-        if count % 256 == 255:
-            yield None
-    return DescribeClientQuotasResponse(entries=list(found.values()))
+    try:
+        wanted = _filter(components)
+    except ApiError as refusal:
+        return DescribeClientQuotasResponse(error_code=refusal.code, error_message=refusal.reason, entries=None)
+    is_strict = message.strict
+    quotas = yield from picked(list(node.image.quotas.items()), lambda one: _matches(one[0][0], wanted, strict=is_strict), 256)
+    values = yield from grouped((entity, ValueData(key, value)) for (entity, key), value in quotas)
+    made = (EntryData([EntityData(*part) for part in entity], found) for entity, found in values.items())
+    return DescribeClientQuotasResponse(entries=(yield from slowly(made, 256)))
 
 
-def _filter(components: list[ComponentData]) -> tuple[dict[str, ComponentData], _Refused | None]:
-    """Return the filter's components by entity type, and an error if the filter is invalid."""
+def _filter(components: list[ComponentData]) -> dict[str, ComponentData]:
+    """Return the filter's components by entity type. Raises ApiError if the filter is invalid."""
     wanted: dict[str, ComponentData] = {}
     for one in components:
         name = one.entity_type
         if not name:
-            return wanted, _Refused(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
         if name in wanted:
-            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"Entity type {name} cannot appear more than once in the filter.")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Entity type {name} cannot appear more than once in the filter.")
         if name not in TYPES:
-            return wanted, _Refused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {name}")
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {name}")
         if one.match_type not in (NAMED, DEFAULT, ANY):
-            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {one.match_type}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown match type {one.match_type}")
         if (one.match is None) is (one.match_type == NAMED):
-            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"match type {one.match_type} cannot have name {one.match!r}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"match type {one.match_type} cannot have name {one.match!r}")
         wanted[name] = one
     if IP in wanted and len(wanted) > 1:
-        return wanted, _Refused(ErrorCode.INVALID_REQUEST, "an ip entity cannot be combined with a user or a client id")
-    return wanted, None
+        raise ApiError(ErrorCode.INVALID_REQUEST, "an ip entity cannot be combined with a user or a client id")
+    return wanted
 
 
 def _matches(entity: Entity, wanted: dict[str, ComponentData], *, strict: bool) -> bool:

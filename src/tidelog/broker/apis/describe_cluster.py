@@ -7,7 +7,7 @@ MISMATCHED_ENDPOINT_TYPE, as in Kafka. Fenced brokers are included on request.
 from __future__ import annotations
 
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR, cluster_operations
-from tidelog.broker.handling.access import within
+from tidelog.broker.handling.access import Access
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -15,7 +15,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
-ACCESS = within("DESCRIBE on CLUSTER for its authorized operations")
+ACCESS = Access("DESCRIBE on CLUSTER for its authorized operations")
 
 BROKERS = 1
 CONTROLLERS = 2

@@ -40,7 +40,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.slices import Work, counted, picked, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE
 from tidelog.broker.settings.group_settings import group_defaults
 from tidelog.broker.topics.topics import why_invalid
@@ -72,14 +72,11 @@ UNKNOWN = 0
 
 def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
     kinds = (*KINDS, GROUP) if node.groups.consumers.is_enabled else KINDS
-    for count, one in enumerate(message.resources):
-        if one.resource_type not in kinds:
-            # One unknown type fails the whole request, as in Kafka.
-            refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {one.resource_type}")
-            refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
-            return DescribeConfigsResponse(results=refused)
-        if count % 256 == 255:
-            yield None
+    unknown = yield from picked(message.resources, lambda one: one.resource_type not in kinds, 256)
+    if unknown:  # One unknown type fails the whole request, as in Kafka.
+        refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {unknown[0].resource_type}")
+        refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
+        return DescribeConfigsResponse(results=refused)
     results = []
     room = AnswerRoom()
     is_counted = len(message.resources) > UNCOUNTED
@@ -90,11 +87,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
             if count % 64 == 63:
                 yield None
             continue
-        wanted: set[str] = set()
-        keys = one.configuration_keys or ()
-        for at in range(0, len(keys), AT_ONCE):
-            wanted.update(keys[at : at + AT_ONCE])
-            yield None
+        wanted = yield from counted(one.configuration_keys or (), AT_ONCE)
         key = (one.resource_type, one.resource_name)
         result, size = (None, 0) if wanted else described.get(key, (None, 0))
         if result is None:
@@ -148,7 +141,10 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the resource name of loggers must be a broker's id")
         check_broker_id(node, name)
-        return _loggers()
+        return [
+            ConfigEntry(logger, level_name(one), DYNAMIC_BROKER_LOGGER_CONFIG, UNKNOWN, False, [])
+            for logger, one in loggers().items()
+        ]
     if resource.resource_type == GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the resource name must be a group's id, but is empty")
@@ -160,12 +156,6 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")
     return []
-
-
-def _loggers() -> list[ConfigEntry]:
-    return [
-        ConfigEntry(name, level_name(one), DYNAMIC_BROKER_LOGGER_CONFIG, UNKNOWN, False, []) for name, one in loggers().items()
-    ]
 
 
 def _reported(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool) -> DescribeConfigsResourceResult:

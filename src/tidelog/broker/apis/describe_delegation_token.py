@@ -5,8 +5,7 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization.token_refusal import token_refusal
-from tidelog.broker.handling.access import within
+from tidelog.broker.apis.create_delegation_token import ACCESS, token_refusal
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -14,8 +13,6 @@ from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
-
-ACCESS = within("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: DescribeDelegationTokenRequest, request: Request) -> Work:

@@ -42,19 +42,16 @@ MEMBER_BYTES = 100
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
     """Describe the groups in the order of the request, repeated ones too, until the response is full."""
-
-    def operations(group_id: str) -> int:
-        if not message.include_authorized_operations:
-            return NOT_ASKED_FOR
-        return operations_of(node, request, ResourceType.GROUP, group_id)
-
     room = AnswerRoom()
 
     def described(group_id: str) -> DescribedGroup:
         if room.is_used_up:
             refusal = no_room()
             return DescribedGroup(error_code=refusal.code, error_message=refusal.reason, group_id=group_id)
-        group = _described(node, group_id, operations(group_id))
+        operations = NOT_ASKED_FOR
+        if message.include_authorized_operations:
+            operations = operations_of(node, request, ResourceType.GROUP, group_id)
+        group = _described(node, group_id, operations)
         room.use(sum(map(_size, group.members)))
         return group
 
@@ -88,14 +85,13 @@ def _size(member: DescribedGroupMember) -> int:
 
 
 def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
-    has_protocol = protocol is not None
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.protocols.get(protocol, b"") if protocol is not None else b"",
-        member_assignment=member.assignment if has_protocol else b"",
+        member_assignment=member.assignment if protocol is not None else b"",
     )
 
 

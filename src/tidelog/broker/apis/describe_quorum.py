@@ -7,8 +7,6 @@ that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 
 from __future__ import annotations
 
-import uuid
-
 from tidelog.broker.handling.access import at_top, cluster, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
@@ -18,7 +16,7 @@ from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import METADATA_TOPIC
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.fields import Versions
+from tidelog.wire.fields import ZERO_UUID, Versions
 from tidelog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -54,7 +52,7 @@ def _refused(partition: int) -> PartitionDataResult:
 
 def _partition(node: Node) -> PartitionDataResult:
     store, now_ms = node.manager.metadata, node.clock.now_ms()
-    directory_id = node.manager.owner.directory_uuid or uuid.UUID(int=0)
+    directory_id = node.manager.owner.directory_uuid or ZERO_UUID
     voter = ReplicaState(node.node_id, directory_id, store.end_offset, now_ms, now_ms)
     return PartitionDataResult(
         0, ErrorCode.NONE, None, node.node_id, store.epoch, store.end_offset, [voter], node.quorum_observers()

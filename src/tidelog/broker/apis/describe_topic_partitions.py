@@ -14,7 +14,7 @@ a leader is not an error: its leader is -1.
 
 from __future__ import annotations
 
-from tidelog.broker.handling.access import may, operations_of, within
+from tidelog.broker.handling.access import Access, may, operations_of
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -33,7 +33,7 @@ from tidelog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-ACCESS = within("DESCRIBE on each TOPIC: a request for all topics omits those without it")
+ACCESS = Access("DESCRIBE on each TOPIC: a request for all topics omits those without it")
 
 MAX_PARTITIONS = 2000
 """Kafka's `max.request.partition.size.limit`."""

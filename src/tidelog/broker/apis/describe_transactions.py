@@ -8,6 +8,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
+from tidelog.model import partitions_by_topic
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -54,9 +55,7 @@ def _describe(node: Node, transactional_id: str, request: Request) -> Transactio
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     if code is not ErrorCode.NONE or transaction is None:
         return TransactionState(code, transactional_id)
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
-        by_topic.setdefault(topic, []).append(partition)
+    by_topic = partitions_by_topic(sorted(transaction.partitions))
     return TransactionState(
         ErrorCode.NONE,
         transactional_id,

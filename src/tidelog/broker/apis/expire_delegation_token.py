@@ -5,15 +5,12 @@ Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization.token_refusal import token_refusal
-from tidelog.broker.handling.access import within
+from tidelog.broker.apis.create_delegation_token import ACCESS, token_refusal
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-
-ACCESS = within("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: ExpireDelegationTokenRequest, request: Request) -> ExpireDelegationTokenResponse:

@@ -20,7 +20,7 @@ from tidelog.broker.fetch.fetch_sessions import (
     FetchSession,
     PartitionName,
 )
-from tidelog.broker.handling.access import within
+from tidelog.broker.handling.access import Access
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Outcome, Request
@@ -41,7 +41,7 @@ from tidelog.wire.messages.fetch import (
 POSITION_PARTS = 32
 """The number of dictionaries among which the names of a request with many partitions are divided."""
 
-ACCESS = within("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
+ACCESS = Access("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:

@@ -7,7 +7,7 @@ returned with COORDINATOR_LOAD_IN_PROGRESS.
 from __future__ import annotations
 
 from tidelog.broker.coordinators.groups.group import Group
-from tidelog.broker.handling.access import may, within
+from tidelog.broker.handling.access import Access, may
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
@@ -20,7 +20,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups without it are left out")
+ACCESS = Access("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups without it are left out")
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:

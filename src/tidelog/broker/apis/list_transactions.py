@@ -10,7 +10,7 @@ from collections.abc import Collection
 from functools import partial
 
 from tidelog.broker.coordinators.transactions.transaction import STATES_BY_TEXT
-from tidelog.broker.handling.access import may, within
+from tidelog.broker.handling.access import Access, may
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
@@ -21,7 +21,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
-ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: ids without it are left out")
+ACCESS = Access("DESCRIBE on each TRANSACTIONAL_ID: ids without it are left out")
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:

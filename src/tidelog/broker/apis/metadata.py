@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Generator
+from copy import copy
 from typing import Any
 
-from tidelog.broker.handling.access import may, operations_of, within
+from tidelog.broker.handling.access import Access, may, operations_of
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request, Wide
-from tidelog.broker.requests.slices import Elsewhere, Until, Work, picked, slowly
+from tidelog.broker.requests.slices import Elsewhere, Until, Work, counted, picked, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.broker.topics.topics import NO_TOPIC_ID, why_invalid
@@ -35,7 +36,7 @@ from tidelog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-ACCESS = within(
+ACCESS = Access(
     "DESCRIBE on each TOPIC: a request for all topics omits those without it; CREATE on CLUSTER or the TOPIC to create it; "
     "DESCRIBE on CLUSTER for its authorized operations"
 )
@@ -56,7 +57,7 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
     version, listener = request.api_version, request.listener
     asked = message.topics
     names: dict[str, None] = {}
-    ids: dict[uuid.UUID, None] = {}
+    ids: dict[uuid.UUID, int] = {}
     is_all = asked is None or (version == 0 and not asked)
     if is_all:
         seen = node.topics.all()
@@ -77,11 +78,8 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
         if version < 12 and (has_nulls or has_ids):
             return (yield from _refusal(message, ErrorCode.INVALID_REQUEST))
         if has_ids:
-            for count, topic in enumerate(asked):
-                if topic.topic_id != NO_TOPIC_ID:
-                    ids[topic.topic_id] = None
-                if count % 64 == 63:
-                    yield None
+            ids = yield from counted((topic.topic_id for topic in asked), 64)
+            ids.pop(NO_TOPIC_ID, None)
             topics = yield from slowly((_topic_of_id(node, topic_id, request) for topic_id in ids), 16)
         elif has_nulls:
             # A topic without id and name, on which Kafka fails.
@@ -200,14 +198,9 @@ def cluster_operations(node: Node, request: Request) -> int:
 def _with_operations(node: Node, request: Request, topic: MetadataResponseTopic) -> MetadataResponseTopic:
     if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic
-    return MetadataResponseTopic(
-        error_code=topic.error_code,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=topic.partitions,
-        topic_authorized_operations=operations_of(node, request, ResourceType.TOPIC, topic.name),
-    )
+    described = copy(topic)  # Other responses share the topic's cached description.
+    described.topic_authorized_operations = operations_of(node, request, ResourceType.TOPIC, topic.name)
+    return described
 
 
 def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None, Wide]:

@@ -23,7 +23,7 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
 from tidelog.broker.node import Node
 from tidelog.broker.requests.request import Request
-from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
+from tidelog.broker.requests.slices import Elsewhere, Work, counted, elements, picked, slowly
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -61,12 +61,7 @@ def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
     named = (TopicPartition(topic.name, one.partition_index) for topic, one in elements(message.topics))
     keys = yield from slowly(named, 128)
     codes = yield from unknown_partitions(node.topics, keys)
-    known: dict[TopicPartition, None] = {}
-    for count, key in enumerate(keys):
-        if key not in codes:
-            known[key] = None
-        if count % 128 == 127:
-            yield None
+    known = yield from counted((yield from picked(keys, lambda key: key not in codes)))
     code = yield from _delete(node, message.group_id, known, codes)
     if code:
         return OffsetDeleteResponse(error_code=code)

@@ -39,8 +39,7 @@ from typing import Any, Final, TypeAlias
 from tidelog.broker.coordinators.transactions.ask_coordinator import Asked, ask_coordinator, to_ask
 from tidelog.broker.handling.access import may_each, note_allowed
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.produce_access import PRODUCE_ACCESS
-from tidelog.broker.handling.produce_refusals import produce_response, refuse_all, refused_before, refused_by_log
+from tidelog.broker.handling.produce_refusals import PRODUCE_ACCESS, produce_response, refuse_all, refused_before, refused_by_log
 from tidelog.broker.loop.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.partitions.header_check import (

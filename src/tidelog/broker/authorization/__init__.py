@@ -5,7 +5,6 @@
 | `permissions` | the broker's authorizer, with ACLs from the metadata, and the log of its decisions |
 | `acl_changes` | creation and deletion of ACLs on a standalone broker |
 | `faults` | requests that fail on demand, for tests of clients |
-| `token_refusal` | the answer to requests for delegation tokens |
 
 Without an authorizer every request is allowed, and `permissions` is not used.
 """

@@ -50,7 +50,7 @@ def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[
     for count, acl in enumerate(wanted):
         if acl not in seen and not authorizer.has(acl):
             seen.add(acl)
-            new[_new_id(permissions)] = acl
+            new[uuid.uuid4()] = acl
             check_size(len(new))
         if count % 256 == 255:
             yield None
@@ -67,10 +67,3 @@ def deletion(store: MetadataStore, permissions: Permissions, going: Collection[A
         yield store.append([RemoveAccessControlEntryRecord(key) for key in left])
         for key in left:
             permissions.authorizer.remove(key)
-
-
-def _new_id(permissions: Permissions) -> uuid.UUID:
-    while True:
-        made = uuid.uuid4()
-        if made not in permissions.authorizer.acls:
-            return made

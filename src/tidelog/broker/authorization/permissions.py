@@ -12,10 +12,10 @@ from typing import Final
 from tidelog.broker.loop.rate_limited_log import one_line
 from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.wide_requests import vars_of
 from tidelog.broker.settings.authorizer_properties import super_users
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.records import AccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
 from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuthorizer
 
@@ -54,7 +54,7 @@ class Permissions:
         for gone in known.keys() - acls.keys():
             self.authorizer.remove(gone)
         for added in acls.keys() - known.keys():
-            self.authorizer.add(added, acl_of(acls[added]))
+            self.authorizer.add(added, Acl(*vars_of(acls[added])[1:]))
 
     # --- asking
 
@@ -102,18 +102,6 @@ class Permissions:
 def _host(request: Request) -> str:
     host = request.peer_host
     return java_address(host) if ":" in host else host
-
-
-def acl_of(record: AccessControlEntryRecord) -> Acl:
-    return Acl(
-        record.resource_type,
-        record.resource_name,
-        record.pattern_type,
-        record.principal,
-        record.host,
-        record.operation,
-        record.permission_type,
-    )
 
 
 def _said(decision: Decision, request: Request, operation: Operation, kind: ResourceType, name: str, count: int) -> str:

@@ -2,7 +2,7 @@
 ``zookeeper.connect``).
 
 manager = manager_of(folder, clock, config, properties)
-if not is_member(manager):
+if not isinstance(manager, MemberLogManager):
     manager.startup()                                      # a member loads its logs when it joins
 async with serving(manager, config, clock) as broker: ...
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeGuard
 
 from tidelog.broker.cluster.kraft.member import joined
 from tidelog.broker.dispatch.dispatcher import APIS
@@ -50,11 +49,6 @@ def manager_of(
     return manager
 
 
-def is_member(manager: LogManager) -> TypeGuard[MemberLogManager]:
-    """Whether the folder belongs to a member of a cluster."""
-    return isinstance(manager, MemberLogManager)
-
-
 def serving(
     manager: LogManager, config: BrokerConfig, clock: Clock, *, apis: Iterable[Api] = APIS
 ) -> AbstractAsyncContextManager[ServingBroker]:
@@ -63,6 +57,6 @@ def serving(
         with imported_from("zookeeper", "kazoo"):
             from tidelog.broker.cluster.zookeeper import member
         return member.joined(manager, config, clock, apis=apis)
-    if is_member(manager):
+    if isinstance(manager, MemberLogManager):
         return joined(manager, config, clock, apis=apis)
     return running(manager, config, clock, apis=apis)

@@ -22,22 +22,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from tidelog.broker.configs.configured_broker import ConfiguredBroker
+from tidelog.broker.configs.config_entries import ConfigEntries
 from tidelog.broker.loop.rate_limited_log import one_line
+from tidelog.broker.peers.forwarding import Forwarding
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.slices import Elsewhere, Until, counted
 from tidelog.broker.requests.wide_requests import discarded
-from tidelog.broker.settings.dynamic_settings import is_sensitive
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.dynamic_settings import DynamicSettings, is_sensitive
 from tidelog.broker.settings.group_settings import check_group_settings
-from tidelog.broker.topics.topic_changes import Job
-from tidelog.broker.topics.topics import why_invalid
+from tidelog.broker.topics.topic_changes import Job, TopicChanges
+from tidelog.broker.topics.topics import Topics, why_invalid
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
+from tidelog.metadata.image import MetadataImage
 from tidelog.security.secret import HIDDEN
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.steps import Steps
 from tidelog.wire.decoder_source import MAX_STRING_BYTES
 from tidelog.wire.error_codes import ErrorCode
@@ -91,31 +96,42 @@ class Resource(NamedTuple):
     changes: Sequence[Change]
 
 
-class Changed(NamedTuple):
-    """The result for a resource. If `code` is NONE, the changes are valid, and were made unless only validated. `reason` may be
-    None even for an error.
-    """
+class ConfiguredBroker(Protocol):
+    """A broker, as the code that changes settings uses it. `Node` implements this interface."""
 
-    resource: Resource
-    code: ErrorCode
-    reason: str | None
+    config: BrokerConfig
+    configs: ConfigEntries
+    dynamic_settings: DynamicSettings
+    forwarding: Forwarding | None
+    manager: LogManager
+    node_id: int
+    plane: MetadataPlane | None
+    topic_changes: TopicChanges
+    topics: Topics
+
+    def has_settings_of(self, broker_id: int) -> bool:
+        """Whether this node can change the settings of the broker with this id."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current metadata image."""
 
 
 def change_all(
     broker: ConfiguredBroker, resources: Sequence[Resource], *, incremental: bool, validate_only: bool
-) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
+) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse]]:
     """Change each resource, or only validate the changes. A resource that the request names twice is not changed."""
     times = yield from counted((resource.resource_type, resource.name) for resource in resources)
 
-    def tried(one: Resource) -> Steps[Changed]:
+    def tried(one: Resource) -> Steps[AlterConfigsResourceResponse]:
         try:
             if times[one.resource_type, one.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a resource more than once")
             yield from change(broker, one, incremental=incremental, validate_only=validate_only)
         except Exception as error:
             refusal = api_error_of(error)
-            return Changed(one, refusal.code, refusal.reason)
-        return Changed(one, ErrorCode.NONE, None)
+            return answer(one, refusal.code, refusal.reason)
+        return answer(one)
 
     # For other resources this waits at most for a topic of the same name.
     changed = yield from broker.topic_changes.side_by_side(Job(one.name, tried(one)) for one in resources)
@@ -123,12 +139,11 @@ def change_all(
     return changed
 
 
-def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceResponse]:
-    """Yield the response's element for each resource, for AlterConfigs or IncrementalAlterConfigs."""
-    for resource, code, reason in outcomes:
-        yield AlterConfigsResourceResponse(
-            error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
-        )
+def answer(resource: Resource, code: ErrorCode = ErrorCode.NONE, reason: str | None = None) -> AlterConfigsResourceResponse:
+    """Return the response's element for a resource, for AlterConfigs or IncrementalAlterConfigs. If `code` is NONE, the changes
+    are valid, and were made unless only validated.
+    """
+    return AlterConfigsResourceResponse(code, reason, resource.resource_type, resource.name)
 
 
 def check_changes(resource: Resource, *, with_operations: bool = True) -> None:

@@ -34,7 +34,7 @@ from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPE
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, CLUSTER_NUMBERS, CLUSTER_PROPERTIES
 from tidelog.broker.settings.dynamic_settings import DYNAMIC, is_sensitive, kind_and_default
 from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, UNDEFINED_PROPERTIES, is_read_only, is_secret
-from tidelog.config import LogConfig, PropertyValue
+from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue
 from tidelog.errors import InvalidArgumentError
 from tidelog.near_names import did_you_mean
 from tidelog.storage import manager_config
@@ -83,42 +83,12 @@ class ConfigEntry(NamedTuple):
     """Whether the value is hidden from clients; true for unknown properties."""
 
 
-# Maps a topic property to the broker's names for it, in order of precedence.
-_BROKER_NAMES: dict[str, tuple[str, ...]] = {
-    "segment.bytes": ("log.segment.bytes",),
-    "segment.ms": ("log.roll.ms", "log.roll.hours"),
-    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    "segment.index.bytes": ("log.index.size.max.bytes",),
-    "index.interval.bytes": ("log.index.interval.bytes",),
-    "preallocate": ("log.preallocate",),
-    "flush.messages": ("log.flush.interval.messages",),
-    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    "cleanup.policy": ("log.cleanup.policy",),
-    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-    "retention.bytes": ("log.retention.bytes",),
-    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
-    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
-    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
-    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
-    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
-    "compression.type": ("compression.type",),
-    "compression.gzip.level": ("compression.gzip.level",),
-    "compression.lz4.level": ("compression.lz4.level",),
-    "compression.zstd.level": ("compression.zstd.level",),
-    "max.message.bytes": ("message.max.bytes",),
-    "message.format.version": ("log.message.format.version",),
-    "message.timestamp.type": ("log.message.timestamp.type",),
-    "message.timestamp.difference.max.ms": ("log.message.timestamp.difference.max.ms",),
-    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
-    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
-    "message.downconversion.enable": ("log.message.downconversion.enable",),
-    "min.insync.replicas": ("min.insync.replicas",),
-    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
-    "local.retention.ms": ("log.local.retention.ms",),
-    "local.retention.bytes": ("log.local.retention.bytes",),
-    "tidelog.log.append.time.monotonic": ("tidelog.log.append.time.monotonic",),
-    "tidelog.log.decompressed.max.bytes": ("tidelog.log.decompressed.max.bytes",),
-}
+_BROKER_NAMES: dict[str, tuple[str, ...]] = {}
+"""The broker's names for each topic property, in order of precedence."""
+
+for _name, _topic_name in BROKER_NAMES.items():
+    _BROKER_NAMES[_topic_name] = (_name, *_BROKER_NAMES.get(_topic_name, ()))
+_BROKER_NAMES["flush.ms"] += ("log.flush.scheduler.interval.ms",)
 
 # Kafka's defaults of broker properties that differ from the topic's, because of another unit or a missing default.
 _OTHER_DEFAULTS: dict[str, str | None] = {
@@ -299,16 +269,17 @@ class ConfigEntries:
     def _secret(self, name: str, kind: str) -> ConfigEntry:
         """Return the entry of a secret property: it shows where the property is set, but not its value."""
         entry = self._own(name, kind, None)
-        hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
-        return entry._replace(value=None, synonyms=hidden, is_sensitive=True, is_read_only=is_read_only(name))
+        return _without_values(entry)._replace(is_read_only=is_read_only(name))
 
     def _kept(self, name: str) -> ConfigEntry:
         """Return the entry of a dynamic setting that is stored but has no effect."""
         entry = self._own(name, *(kind_and_default(name) or ("UNKNOWN", None)))
-        if is_sensitive(name):
-            hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
-            return entry._replace(value=None, synonyms=hidden, is_sensitive=True)
-        return entry
+        return _without_values(entry) if is_sensitive(name) else entry
+
+
+def _without_values(entry: ConfigEntry) -> ConfigEntry:
+    hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
+    return entry._replace(value=None, synonyms=hidden, is_sensitive=True)
 
 
 def _hidden(name: str) -> ConfigEntry:

@@ -26,9 +26,9 @@ from tidelog.broker.configs.config_changes import (
     CLIENT_METRICS,
     GROUP,
     TOPIC,
-    Changed,
+    ConfiguredBroker,
     Resource,
-    answers,
+    answer,
     broker_settings,
     change,
     change_all,
@@ -37,7 +37,6 @@ from tidelog.broker.configs.config_changes import (
     log_broker_settings,
     topic_properties,
 )
-from tidelog.broker.configs.configured_broker import ConfiguredBroker
 from tidelog.broker.peers.forwarding import TIMEOUT_S, WHY, Forwarding, code_of
 from tidelog.broker.peers.metadata_plane import ConfigWriter
 from tidelog.broker.requests.api_error import ApiError, api_error_of
@@ -59,15 +58,11 @@ def altered(
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
     """Return the response for each resource of `message`, or None if the client must request the API versions again."""
     if broker.forwarding is None:
-        outcomes = yield from change_all(broker, resources, incremental=incremental, validate_only=message.validate_only)
-    else:
-        try:
-            outcomes = yield from change_all_forwarded(
-                broker, broker.forwarding, message, resources, request, incremental=incremental
-            )
-        except UnsupportedVersionError:
-            return None  # Another controller is active.
-    return (yield from slowly(answers(outcomes), 64))
+        return (yield from change_all(broker, resources, incremental=incremental, validate_only=message.validate_only))
+    try:
+        return (yield from change_all_forwarded(broker, broker.forwarding, message, resources, request, incremental=incremental))
+    except UnsupportedVersionError:
+        return None  # Another controller is active.
 
 
 def change_all_forwarded(
@@ -78,13 +73,13 @@ def change_all_forwarded(
     request: Request,
     *,
     incremental: bool,
-) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
+) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse]]:
     """Change the resources of `message` in a cluster, like `change_all`.
 
     Raises UnsupportedVersionError if the active controller does not support the request's version.
     """
     times = yield from counted((resource.resource_type, resource.name) for resource in resources)
-    outcomes: list[Changed | None] = []
+    outcomes: list[AlterConfigsResourceResponse | None] = []
     left = []
     deadline = asyncio.get_running_loop().time() + TIMEOUT_S
     for number, resource in enumerate(resources):
@@ -95,12 +90,12 @@ def change_all_forwarded(
                 broker, resource, deadline, incremental=incremental, validate_only=message.validate_only
             )
         except BrokerUnreachableError as error:
-            outcomes.append(Changed(resource, code_of(error), str(error)))
+            outcomes.append(answer(resource, code_of(error), str(error)))
         except Exception as error:
             refusal = api_error_of(error)
-            outcomes.append(Changed(resource, refusal.code, refusal.reason))
+            outcomes.append(answer(resource, refusal.code, refusal.reason))
         else:
-            outcomes.append(Changed(resource, ErrorCode.NONE, None) if is_done else None)
+            outcomes.append(answer(resource) if is_done else None)
             if not is_done:
                 left.append(message.resources[number])
         if number % 16 == 15:
@@ -159,14 +154,14 @@ def _written(
 Answers = dict[tuple[int, str], tuple[int, str | None]] | ErrorCode
 
 
-def _outcome(resource: Resource, said: Answers) -> Changed:
+def _outcome(resource: Resource, said: Answers) -> AlterConfigsResourceResponse:
     if isinstance(said, ErrorCode):
-        return Changed(resource, said, WHY.get(said))
+        return answer(resource, said, WHY.get(said))
     code, reason = said.get((resource.resource_type, resource.name), (ErrorCode.UNKNOWN_SERVER_ERROR, None))
     try:
-        return Changed(resource, ErrorCode(code), reason)
+        return answer(resource, ErrorCode(code), reason)
     except ValueError:
-        return Changed(resource, ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {reason}")
+        return answer(resource, ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {reason}")
 
 
 def _forwarded(forwarding: Forwarding, message: Message, request: Request) -> Generator[Elsewhere | Until | None, Any, Answers]:

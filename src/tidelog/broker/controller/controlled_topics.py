@@ -21,7 +21,6 @@ from tidelog.metadata.records import TOPIC_RESOURCE, PartitionRecord, RemoveTopi
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.metadata.topic_records import config_records
 from tidelog.storage.steps import Steps
-from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
@@ -76,17 +75,15 @@ class ControlledTopics(Topics):
         assert view is not None
         return view
 
-    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
+    def enlargement(self, name: str, partitions: int) -> Steps[None]:
         """Increase a topic's number of partitions. Raises ApiError if no broker is alive, StorageError."""
         topic = self._store.image.topics[name]
         yield from self._written(name, list(self._placed(topic.topic_id, range(len(topic.partitions), partitions))))
-        return self._topic(name)
 
-    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
+    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[None]:
         """Replace a topic's properties. Raises StorageError."""
         texts = {key: str(value) for key, value in properties.items()}
         yield from self._written(name, config_records(TOPIC_RESOURCE, name, self.properties(name), texts))
-        return self._topic(name)
 
     def deletion(self, view: TopicView) -> Steps[None]:
         """Delete a topic. Raises StorageError."""
@@ -103,10 +100,6 @@ class ControlledTopics(Topics):
         self._core.manager.refresh_topic(name)
         yield change
 
-    def _topic(self, name: str) -> Topic:
-        topic = self._store.image.topics[name]
-        return Topic(name, topic.topic_id, len(topic.partitions), self.properties(name))
-
     def _placed(self, topic_id: uuid.UUID, numbers: Iterable[int]) -> Iterator[PartitionRecord]:
         """Yield new partitions, each on the live broker that has the fewest partitions."""
         alive = self._registrations.alive()
@@ -118,7 +111,7 @@ class ControlledTopics(Topics):
         for number in numbers:
             count, broker_id = least[0]
             heapq.heapreplace(least, (count + 1, broker_id))
-            directories = [self._registrations.directory_of(broker_id)]
+            directories = [self._store.image.brokers[broker_id].log_dirs[0]]
             yield PartitionRecord(number, topic_id, [broker_id], [broker_id], [], [], broker_id, 0, 0, 0, directories)
 
 

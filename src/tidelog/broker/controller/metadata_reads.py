@@ -40,11 +40,6 @@ class MetadataReads:
         loop = asyncio.get_running_loop()
         store.on_written = lambda: loop.call_soon_threadsafe(self._grown)
 
-    @property
-    def end_offset(self) -> int:
-        """The offset after the last record on disk."""
-        return self._store.end_offset
-
     def read(self, offset: int, max_bytes: int) -> MetadataRead:
         """Return batches, starting with the one that contains `offset`: at least one batch, otherwise at most `max_bytes`. Any
         thread may call it. Raises StorageError.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
-from typing import Final, NamedTuple
+from typing import Final
 
 from tidelog.broker.handling.access import Access, at_top, cluster, whole
 from tidelog.broker.loop.timers import Timers
@@ -32,20 +32,13 @@ from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
+from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 SESSION_MS = 9_000
 """How long a broker stays unfenced without a heartbeat, in ms: Kafka's default of ``broker.session.timeout.ms``."""
 
 _FENCED, _UNFENCED = 1, -1
 _SHUTTING_DOWN = 1
-
-
-class Registered(NamedTuple):
-    """The result of a registration."""
-
-    error_code: ErrorCode
-    broker_epoch: int = -1
 
 
 def _now_ms() -> int:
@@ -77,10 +70,6 @@ class Registrations:
         """Return the ids of the brokers that are not fenced, in ascending order."""
         return sorted(one.broker_id for one in self._store.image.brokers.values() if not one.fenced)
 
-    def directory_of(self, broker_id: int) -> uuid.UUID:
-        """Return the id of the directory that has a broker's partitions."""
-        return self._store.image.brokers[broker_id].log_dirs[0]
-
     def is_current(self, broker_id: int, broker_epoch: int) -> ErrorCode:
         """Return NONE if a broker is registered with this epoch, otherwise the error code for its request."""
         broker = self._store.image.brokers.get(broker_id)
@@ -90,14 +79,14 @@ class Registrations:
 
     # --- registration
 
-    def registration(self, request: BrokerRegistrationRequest) -> Steps[Registered]:
+    def registration(self, request: BrokerRegistrationRequest) -> Steps[BrokerRegistrationResponse]:
         """Register a broker. Raises StorageError."""
         store, broker_id = self._store, request.broker_id
         before = store.image.brokers.get(broker_id)
         if broker_id not in self.expected or len(request.log_dirs) != 1:
-            return Registered(ErrorCode.INVALID_REGISTRATION)
+            return BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION)
         if before is not None and before.incarnation_id != request.incarnation_id and not before.fenced:
-            return Registered(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+            return BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
         if before is not None and before.incarnation_id == request.incarnation_id:
             epoch = before.broker_epoch
         else:
@@ -122,7 +111,7 @@ class Registrations:
         )
         session.offset = store.end_offset - 1
         self._timers.call_later(SESSION_MS, lambda: self._look(broker_id, epoch))
-        return Registered(ErrorCode.NONE, epoch)
+        return BrokerRegistrationResponse(broker_epoch=epoch)
 
     # --- heartbeats
 
@@ -162,11 +151,6 @@ class Registrations:
         if is_shutting_down:
             change.in_controlled_shutdown = _SHUTTING_DOWN
         yield self._store.append([change, *self._leaving(broker_id)])
-
-    def fencing_all(self) -> Steps[None]:
-        """Fence every broker: none of them runs before this controller does. Raises StorageError."""
-        for broker_id in self.alive():
-            yield from self.fencing(broker_id)
 
     def _look(self, broker_id: int, epoch: int) -> None:
         """Fence a broker if its session has ended; otherwise check again at the earliest time when the session may end."""

@@ -28,12 +28,13 @@ async def controlling(
     expected = frozenset(brokers)
 
     async def begin(node: Node) -> None:
-        """Begin a controller epoch in which all brokers are fenced."""
+        """Begin a controller epoch in which all brokers are fenced: none of them runs before this controller does."""
         store = node.manager.metadata
         store.begin()
         registrations = cast("ControllerNode", node).registrations
         registrations.expected = expected
-        run_steps(registrations.fencing_all(), store)
+        for broker_id in registrations.alive():
+            run_steps(registrations.fencing(broker_id), store)
 
     async with running(manager, config, clock, apis=TABLE, before_serving=begin, node_type=ControllerNode) as broker:
         cast("ControllerNode", broker.node).dispatcher = broker.server.dispatcher

@@ -1,5 +1,4 @@
-"""Answers frames: finds the API and version, decodes the request, handles it, and encodes the response. Has the table of all
-served APIs.
+"""Answers frames: finds the API and version, decodes the request, handles it, and encodes the response.
 
 | a frame that | gets this result |
 |---|---|
@@ -25,72 +24,11 @@ from time import perf_counter_ns
 from types import GeneratorType
 from typing import Any
 
-from tidelog.broker.apis import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    add_raft_voter,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
-    api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_acls,
-    create_delegation_token,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_delegation_token,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
-    expire_delegation_token,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_client_metrics_resources,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    remove_raft_voter,
-    renew_delegation_token,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-    txn_offset_commit,
-    unregister_broker,
-    update_features,
-    write_txn_markers,
-)
+from tidelog.broker import apis as api_modules
+from tidelog.broker.apis import api_versions
 from tidelog.broker.dispatch.framed_request import FramedRequest
 from tidelog.broker.dispatch.served_api import ServedApi
-from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.api import Api, apis_in
 from tidelog.broker.handling.authorized_handler import Checked
 from tidelog.broker.handling.faulty_handler import fails_by_topic
 from tidelog.broker.loop.rate_limited_log import RateLimitedLog
@@ -105,70 +43,8 @@ from tidelog.wire.headers import read_request_header, response_chunks
 
 logger = logging.getLogger("tidelog.broker")
 
-APIS: tuple[Api, ...] = (
-    produce.API,
-    fetch.API,
-    list_offsets.API,
-    metadata.API,
-    api_versions.API,
-    sasl_handshake.API,
-    sasl_authenticate.API,
-    create_topics.API,
-    delete_topics.API,
-    init_producer_id.API,
-    offset_for_leader_epoch.API,
-    create_partitions.API,
-    delete_records.API,
-    describe_cluster.API,
-    describe_quorum.API,
-    elect_leaders.API,
-    alter_partition_reassignments.API,
-    list_partition_reassignments.API,
-    describe_log_dirs.API,
-    describe_configs.API,
-    alter_configs.API,
-    incremental_alter_configs.API,
-    find_coordinator.API,
-    join_group.API,
-    sync_group.API,
-    heartbeat.API,
-    leave_group.API,
-    describe_groups.API,
-    list_groups.API,
-    offset_commit.API,
-    offset_fetch.API,
-    offset_delete.API,
-    delete_groups.API,
-    txn_offset_commit.API,
-    add_partitions_to_txn.API,
-    add_offsets_to_txn.API,
-    end_txn.API,
-    write_txn_markers.API,
-    describe_producers.API,
-    describe_transactions.API,
-    list_transactions.API,
-    describe_topic_partitions.API,
-    describe_client_quotas.API,
-    alter_client_quotas.API,
-    describe_user_scram_credentials.API,
-    alter_user_scram_credentials.API,
-    describe_acls.API,
-    create_acls.API,
-    delete_acls.API,
-    alter_replica_log_dirs.API,
-    create_delegation_token.API,
-    renew_delegation_token.API,
-    expire_delegation_token.API,
-    describe_delegation_token.API,
-    consumer_group_heartbeat.API,
-    consumer_group_describe.API,
-    list_client_metrics_resources.API,
-    update_features.API,
-    unregister_broker.API,
-    add_raft_voter.API,
-    remove_raft_voter.API,
-)
-"""All served APIs. A new module of `apis/` must be added here."""
+APIS = apis_in(api_modules.__name__, api_modules.__path__)
+"""All served APIs: those of the modules of `apis/`."""
 
 
 _HEADER = Struct(">iih")

@@ -8,8 +8,8 @@
 | `whole` | is called if the client is authorized for all listed operations; otherwise the request is refused |
 | `each` | gets the permitted elements of an array; the others are refused in the same response |
 | `of_configs` | is `each` for the resources of the configuration APIs |
-| `within` | makes the checks itself, element by element, and leaves out what the client may not see |
-| `Access(…, gate)` | any other check |
+| `Access(what)` | makes the checks itself, element by element, and leaves out what the client may not see |
+| `Access(what, gate)` | any other check |
 
 A gate gets an `Asker` and the decoded request. It returns None if everything is allowed. Otherwise it returns the response to
 send, or a function that amends the handler's response. It may remove elements from the request. It runs on any thread, changes
@@ -103,7 +103,7 @@ Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 class Access(NamedTuple):
     """The access check of an API: a description, and the function that makes the check. If `gate` is None, nothing is checked
-    before the handler is called.
+    before the handler is called: the handler makes the checks itself.
     """
 
     what: str
@@ -112,11 +112,6 @@ class Access(NamedTuple):
 
 NOTHING = Access("nothing")
 """For APIs that are used before authentication."""
-
-
-def within(what: str) -> Access:
-    """Return the `Access` of an API whose handler does the checks itself; `what` describes them."""
-    return Access(what)
 
 
 class Right(NamedTuple):

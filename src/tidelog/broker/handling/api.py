@@ -30,7 +30,9 @@ connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.broker.handling.access import Access
@@ -65,3 +67,8 @@ class Api(NamedTuple):
     def name(self) -> str:
         """The API's name in Kafka, such as Produce."""
         return self.request.API_NAME
+
+
+def apis_in(package: str, path: Iterable[str]) -> tuple[Api, ...]:
+    """Return the `API` of each module of a package, by the package's name and `__path__`."""
+    return tuple(import_module(f"{package}.{module.name}").API for module in iter_modules(path))

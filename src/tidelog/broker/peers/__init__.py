@@ -4,7 +4,7 @@
 |---|---|
 | `metadata_plane` | the protocol for the cluster's metadata and controllers; `cluster` implements it for KRaft and ZooKeeper |
 | `brokers`, `cluster_brokers` | the brokers whose addresses clients get |
-| `channel`, `peer_connection`, `peer_authentication` | requests to another broker, or to a controller |
+| `channel`, `peer_connection` | requests to another broker, or to a controller |
 | `broker_channels` | the leader of a partition, and requests to it |
 | `forwarding`, `forwarded_apis` | clients' requests that the controllers answer |
 """

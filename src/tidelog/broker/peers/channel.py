@@ -29,8 +29,7 @@ from functools import cache
 from importlib.metadata import version as version_of_package
 from typing import Any
 
-from tidelog.broker.peers.peer_authentication import authenticate
-from tidelog.broker.peers.peer_connection import MAX_RESPONSE_BYTES, PeerConnection
+from tidelog.broker.peers.peer_connection import PeerConnection
 from tidelog.errors import (
     AuthenticationError,
     BrokerUnreachableError,
@@ -40,11 +39,13 @@ from tidelog.errors import (
     TidelogError,
     UnsupportedVersionError,
 )
-from tidelog.security.access import Access
+from tidelog.security.access import Access, SaslClient
 from tidelog.security.tls_errors import tls_error
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 CONNECT_TIMEOUTS_S = 10.0, 30.0
 """Kafka's ``socket.connection.setup.timeout.ms`` and ``….max.ms``: the timeout doubles after each failed attempt (KIP-601), since
@@ -60,6 +61,9 @@ RENEWAL_SHARE = 0.85
 SOFTWARE = "tidelog"
 
 _HANDSHAKE_VERSIONS = (4, 3, 0)
+
+MOST_MESSAGES = 8
+"""The most messages that the client sends in any SASL mechanism; a server that asks for more is broken."""
 
 
 class Channel:
@@ -77,7 +81,6 @@ class Channel:
         client_id: str,
         timeout_s: float,
         connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
-        max_response_bytes: int = MAX_RESPONSE_BYTES,
         versions: Mapping[int, tuple[int, int]] | None = None,
         access: Access | None = None,
     ) -> None:
@@ -92,7 +95,6 @@ class Channel:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connect_timeouts_s = connect_timeouts_s
-        self._max_response_bytes = max_response_bytes
         self._versions = versions
         self._access = access or Access()
         self._renewal_s = float("inf")
@@ -220,7 +222,7 @@ class Channel:
         wait_s = self._not_before - loop.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        connection = PeerConnection(self.place, self._client_id, self._max_response_bytes, self._access.config)
+        connection = PeerConnection(self.place, self._client_id, self._access.config)
         try:
             try:
                 async with asyncio.timeout(self._connect_timeout_s()):
@@ -311,3 +313,41 @@ class Channel:
 @cache
 def _software_version() -> str:
     return version_of_package("tidelog")
+
+
+async def authenticate(connection: PeerConnection, client: SaslClient, offered: Mapping[int, tuple[int, int]]) -> int:
+    """Authenticate: SaslHandshake, then the mechanism's messages in SaslAuthenticate (KIP-43, KIP-152, KIP-368). Return the
+    session lifetime in ms; 0 means no limit. Another thread computes the messages, because SCRAM takes milliseconds of CPU time.
+
+    Raises AuthenticationError if one side rejects the other, SecurityProtocolError if the port does not use SASL or lacks the
+    mechanism, UnsupportedVersionError if the node lacks SaslAuthenticate, ProtocolError if the node does not end the exchange,
+    and the error that ends the connection.
+    """
+    place = connection.place
+    newest = offered.get(SaslAuthenticateRequest.API_KEY, (0, -1))[1]
+    if newest < 0:
+        raise UnsupportedVersionError("the node does not support SaslAuthenticate, which Kafka has had since 1.0", path=place)
+    answer: SaslHandshakeResponse = await connection.send(SaslHandshakeRequest(client.mechanism), 1, SaslHandshakeResponse)
+    if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        found = ", ".join(sorted(answer.mechanisms))
+        raise SecurityProtocolError(
+            "the SASL mechanism is not enabled on the listener", path=place, found=found, expected=client.mechanism
+        )
+    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise SecurityProtocolError("the port does not use SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
+    if answer.error_code:
+        raise AuthenticationError("the node refused authentication", path=place, found=code_name(answer.error_code))
+    version = min(newest, 2)
+    message: bytes | None = await asyncio.to_thread(client.first)
+    for _ in range(MOST_MESSAGES):
+        assert message is not None
+        said: SaslAuthenticateResponse = await connection.send(
+            SaslAuthenticateRequest(message), version, SaslAuthenticateResponse
+        )
+        if said.error_code:
+            why = said.error_message or code_name(said.error_code)
+            raise AuthenticationError(f"the node rejects the {client.mechanism} authentication: {why}", path=place)
+        message = await asyncio.to_thread(client.respond, bytes(said.auth_bytes))
+        if message is None:
+            return said.session_lifetime_ms
+    raise ProtocolError(f"the {client.mechanism} exchange did not complete", path=place)

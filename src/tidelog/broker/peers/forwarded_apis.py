@@ -8,14 +8,13 @@ AlterConfigs and IncrementalAlterConfigs are not in the table: `config_forwardin
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.wire.codec import Bytes
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.fields import RESPONSES, Message, Versions
+from tidelog.wire.fields import RESPONSES, ZERO_UUID, Message, Versions
 from tidelog.wire.messages import (
     alter_client_quotas,
     alter_user_scram_credentials,
@@ -35,8 +34,6 @@ from tidelog.wire.messages import (
 from tidelog.wire.messages import (
     alter_partition_reassignments as reassigning,
 )
-
-NO_ID = uuid.UUID(int=0)
 
 Refuse = Callable[[Any, ErrorCode, str], Message]
 """Builds the error response from the request, the error code and the reason."""
@@ -62,7 +59,7 @@ def _create_topics(message: create_topics.CreateTopicsRequest, code: ErrorCode, 
 
 
 def _delete_topics(message: delete_topics.DeleteTopicsRequest, code: ErrorCode, reason: str) -> Message:
-    wanted = [(one.name, one.topic_id) for one in message.topics] or [(name, NO_ID) for name in message.topic_names]
+    wanted = [(one.name, one.topic_id) for one in message.topics] or [(name, ZERO_UUID) for name in message.topic_names]
     return delete_topics.DeleteTopicsResponse(
         responses=[
             delete_topics.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=reason)

@@ -11,9 +11,6 @@ from typing import Any, Protocol
 from tidelog.metadata.image import ConfigKey, MetadataImage
 from tidelog.wire.fields import Bytes, Message
 
-ANONYMOUS = ("User", "ANONYMOUS")
-"""The type and name of an unauthenticated client's principal."""
-
 
 class ConfigWriter(Protocol):
     """Writes properties of topics and brokers, in a cluster whose brokers write them (ZooKeeper)."""
@@ -90,12 +87,12 @@ class MetadataPlane(Protocol):
         """
 
     async def forward(
-        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str], timeout_s: float | None = None
     ) -> bytes:
         """Forward a client's request to the active controller (KIP-590).
 
-        `frame` is the request with its header, without the size. Return the response's frame in the same form. Raises what `call`
-        raises, and BrokerError if the controller refuses.
+        `frame` is the request with its header, without the size; `principal` is a type and a name. Return the response's frame in
+        the same form. Raises what `call` raises, and BrokerError if the controller refuses.
         """
 
     async def producer_ids(self) -> range:

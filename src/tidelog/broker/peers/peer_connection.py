@@ -64,18 +64,11 @@ response has the size that these bytes would mean.
 class PeerConnection(asyncio.BufferedProtocol):
     """One connection to another node. `place` is the node's host:port, for errors. Use only on the event loop's thread."""
 
-    def __init__(
-        self,
-        place: str,
-        client_id: str,
-        max_response_bytes: int = MAX_RESPONSE_BYTES,
-        config: ClientConfig = IN_PLAIN_TEXT,
-    ) -> None:
+    def __init__(self, place: str, client_id: str, config: ClientConfig = IN_PLAIN_TEXT) -> None:
         self.place = place
         self.error: TidelogError | None = None
         """The error that ended the connection; None while it is usable."""
         self._client_id = client_id
-        self._max_response_bytes = max_response_bytes
         self._config = config
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
@@ -219,7 +212,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _is_size(self, size: int, position: int) -> bool:
         expected = self._waiting[0][1] if self._waiting else None
-        most = MAX_HANDSHAKE_BYTES if expected in HANDSHAKES else self._max_response_bytes
+        most = MAX_HANDSHAKE_BYTES if expected in HANDSHAKES else MAX_RESPONSE_BYTES
         is_alert = not self._answers and bytes(self._small[position : position + 4]) in _TLS_ALERTS
         if 4 <= size <= most and not is_alert:
             return True

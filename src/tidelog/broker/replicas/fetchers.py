@@ -17,9 +17,8 @@ from tidelog.broker.core import Core
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.peers.channel import Channel
 from tidelog.broker.peers.metadata_plane import MetadataPlane
-from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
-from tidelog.broker.replicas.following.follower_slices import FollowerSlices
-from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
+from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition
+from tidelog.broker.replicas.following.leader_fetcher import FollowerSlices, LeaderFetcher, Shared, logger
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition
@@ -34,14 +33,7 @@ LINES = 20
 class Fetchers:
     """All fetchers of a broker. `quota` is the follower's replication throttle."""
 
-    def __init__(
-        self,
-        core: Core,
-        plane: MetadataPlane,
-        *,
-        connect: Callable[..., Channel] = Channel,
-        max_fetch_version: int = MAX_FETCH_VERSION,
-    ) -> None:
+    def __init__(self, core: Core, plane: MetadataPlane, *, connect: Callable[..., Channel] = Channel) -> None:
         config = core.config.cluster
         assert config is not None, "a standalone broker cannot follow a leader"
         if connect is Channel:
@@ -61,7 +53,6 @@ class Fetchers:
             core.delayed_fetches.appended,
             RetryLog(logger, LINES),
             connect,
-            max_fetch_version,
         )
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
@@ -119,21 +110,9 @@ class Fetchers:
             yield from fetcher.partitions.values()
 
     @property
-    def failed(self) -> list[FollowedPartition]:
-        """The partitions that have failed, and are not followed until their next leader epoch."""
-        return [one for one in self.partitions() if one.state is FollowerState.FAILED]
-
-    @property
     def appended_bytes(self) -> int:
         """Bytes of records fetched from leaders."""
         return self._ended_bytes + sum(fetcher.appended_bytes for fetcher in self._fetchers.values())
-
-    @property
-    def max_lag(self) -> int:
-        """The largest lag of a followed partition: the number of offsets below its leader's high watermark that are
-        missing here.
-        """
-        return max((one.lag or 0 for one in self.partitions()), default=0)
 
     # --- inside
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
 
 class ReplicaView(NamedTuple):
     """A follower as its leader sees it. `rack` is the rack of the follower's broker."""

@@ -118,7 +118,7 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
     if not text.strip():
         return (_before_listeners(properties),)
     protocols = _protocol_map(properties)
-    controllers = {word.upper() for word in _words(properties.get("controller.listener.names"))}
+    controllers = {word.upper() for word in words(properties.get("controller.listener.names"))}
     advertised = _addresses("advertised.listeners", properties.get("advertised.listeners"))
     found = []
     for name, (host, port) in _addresses("listeners", text).items():
@@ -178,7 +178,7 @@ def _listener(name: str, host: str, port: int, advertised: tuple[str, int] | Non
 
 def _addresses(property_name: str, text: PropertyValue | None) -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
-    for word in _words(text):
+    for word in words(text):
         name, separator, address = word.partition("://")
         if not separator:
             raise InvalidArgumentError(
@@ -191,7 +191,7 @@ def _addresses(property_name: str, text: PropertyValue | None) -> dict[str, tupl
 
 
 def _protocol_map(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
-    pairs = (word.rpartition(":") for word in _words(properties.get("listener.security.protocol.map")))
+    pairs = (word.rpartition(":") for word in words(properties.get("listener.security.protocol.map")))
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 
 
@@ -217,7 +217,8 @@ def _port(name: str, value: PropertyValue) -> int:
     return int(text)
 
 
-def _words(text: PropertyValue | None) -> list[str]:
+def words(text: PropertyValue | None) -> list[str]:
+    """Return the parts of a comma-separated list, stripped, without empty ones."""
     return [word.strip() for word in str(text or "").split(",") if word.strip()]
 
 

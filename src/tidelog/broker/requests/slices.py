@@ -196,8 +196,6 @@ class Slices:
         """Called when a wide request has created many long-lived objects, so that later garbage collections need not
         traverse them.
         """
-        self.longest_s = 0.0
-        """The longest slice so far, in seconds."""
 
     @property
     def waiting(self) -> int:
@@ -232,8 +230,6 @@ class Slices:
             except StopIteration as end:
                 sliced.over()
                 return end.value  # type: ignore[no-any-return]
-            finally:
-                self.longest_s = max(self.longest_s, perf_counter() - began)
         return Outcome.LATER
 
     def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
@@ -300,9 +296,7 @@ class Slices:
         try:
             sliced.turn(began + (SHORT_SLICE_S if self.is_shared() else SLICE_S))
         finally:
-            lasted_s = perf_counter() - began
-            self.longest_s = max(self.longest_s, lasted_s)
-            self.note(lasted_s)
+            self.note(perf_counter() - began)
             self._is_scheduled = bool(self._ready)
             if self._is_scheduled:
                 self._timers.call_later(0, self._turn)

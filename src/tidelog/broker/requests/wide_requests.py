@@ -111,7 +111,7 @@ def _elements(message: Message) -> int:
 
 
 def vars_of(struct: Any) -> list[Any]:
-    """Return the values of a message's fields, or nothing if `struct` is not a message."""
+    """Return the values of a message's fields in their order, or nothing if `struct` is not a message."""
     return [getattr(struct, field.name) for field in getattr(struct, "FIELDS", ())]
 
 

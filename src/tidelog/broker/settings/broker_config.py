@@ -76,7 +76,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tidelog.broker.requests.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
+from tidelog.broker.requests.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners, words
 from tidelog.broker.settings.authorizer_properties import check_authorizer, super_users
 from tidelog.broker.settings.broker_property import (
     BrokerProperty,
@@ -88,7 +88,6 @@ from tidelog.broker.settings.broker_property import (
     parsed,
     properties_of,
     text,
-    words,
 )
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
 from tidelog.broker.settings.group_settings import (

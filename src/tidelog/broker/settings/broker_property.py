@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from typing import Any, NamedTuple
 
+from tidelog.broker.requests.listeners import words
 from tidelog.config import INT32_MAX, PropertyValue, parse_flag
 from tidelog.errors import InvalidArgumentError
 
@@ -100,11 +101,6 @@ def listed(name: str, default: str, known: Mapping[str, str], needs: str | None 
         return tuple(dict.fromkeys(filter(None, found)))
 
     return field(default=parse(default), metadata={"property": BrokerProperty(name, "LIST", parse, default)})
-
-
-def words(value: PropertyValue | None) -> list[str]:
-    """Return the parts of a comma-separated list, stripped, without empty ones."""
-    return [word.strip() for word in str(value or "").split(",") if word.strip()]
 
 
 def properties_of(config: Any) -> dict[str, BrokerProperty]:

@@ -50,8 +50,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tidelog.broker.requests.listeners import Listener, controller_protocol, listener_names, parse_address
-from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of, words
+from tidelog.broker.requests.listeners import Listener, controller_protocol, listener_names, parse_address, words
+from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of
 from tidelog.broker.settings.peer_security import CONTROLLER_MECHANISM, INTER_BROKER_MECHANISM, peer_config
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
@@ -147,19 +147,20 @@ class ClusterConfig:
         zookeeper = None if properties.get("process.roles") else ZookeeperConfig.from_properties(properties)
         if zookeeper is not None:
             found = cls(zookeeper=zookeeper, **common)
-            found._check_times()
-            return found
-        voters = tuple(map(_voter, words(properties.get("controller.quorum.voters"))))
-        servers = tuple(map(_server, words(properties.get("controller.quorum.bootstrap.servers"))))
-        _check_quorum(node_id, voters, servers)
-        names = _controller_listener_names(properties)
-        found = cls(
-            voters=voters,
-            bootstrap_servers=servers,
-            controller_listener_names=names,
-            controller_access=peer_config(properties, names[0], controller_protocol(names[0], properties), CONTROLLER_MECHANISM),
-            **common,
-        )
+        else:
+            voters = tuple(map(_voter, words(properties.get("controller.quorum.voters"))))
+            servers = "controller.quorum.bootstrap.servers"
+            bootstrap_servers = tuple(_routable(servers, word) for word in words(properties.get(servers)))
+            _check_quorum(node_id, voters, bootstrap_servers)
+            names = _controller_listener_names(properties)
+            protocol = controller_protocol(names[0], properties)
+            found = cls(
+                voters=voters,
+                bootstrap_servers=bootstrap_servers,
+                controller_listener_names=names,
+                controller_access=peer_config(properties, names[0], protocol, CONTROLLER_MECHANISM),
+                **common,
+            )
         found._check_times()
         return found
 
@@ -258,10 +259,6 @@ def _voter(word: str) -> Voter:
     if not separator or not (node.isascii() and node.isdigit()) or int(node) > INT32_MAX:
         raise InvalidArgumentError("controller.quorum.voters has an invalid voter", found=repr(word), expected="id@host:port")
     return Voter(int(node), *_routable("controller.quorum.voters", address))
-
-
-def _server(word: str) -> tuple[str, int]:
-    return _routable("controller.quorum.bootstrap.servers", word)
 
 
 def _routable(name: str, address: str) -> tuple[str, int]:

@@ -41,7 +41,7 @@ STATIC_ONLY = frozenset(
 )
 """Topic defaults that Kafka reads only at startup. For each name with a coarse unit, the name with a finer unit is dynamic."""
 
-DYNAMIC_DEFAULTS = BROKER_NAMES - STATIC_ONLY
+DYNAMIC_DEFAULTS = frozenset(BROKER_NAMES) - STATIC_ONLY
 
 _MOST = str(INT64_MAX)
 # Kafka's settings without an effect here: kind, smallest value, default.

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelog.broker.requests.listeners import parse_address
-from tidelog.broker.settings.broker_property import integer, parsed, words
+from tidelog.broker.requests.listeners import parse_address, words
+from tidelog.broker.settings.broker_property import integer, parsed
 from tidelog.broker.settings.protocol_version import NEWEST, ProtocolVersion
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError

@@ -30,7 +30,6 @@ from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import TopicImage
 from tidelog.metadata.records import PartitionRecord
 from tidelog.storage.steps import Steps
-from tidelog.storage.topics.topic import Topic
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import ZERO_UUID
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
@@ -148,10 +147,10 @@ class ClusterTopics(Topics):
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
         raise _not_here()
 
-    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
+    def enlargement(self, name: str, partitions: int) -> Steps[object]:
         raise _not_here()
 
-    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
+    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[object]:
         raise _not_here()
 
     def deletion(self, view: TopicView) -> Steps[None]:

@@ -28,7 +28,6 @@ from tidelog.errors import StorageError
 from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition, is_topic_name
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps
-from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
@@ -174,13 +173,13 @@ class Topics:
         assert view is not None
         return view
 
-    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
+    def enlargement(self, name: str, partitions: int) -> Steps[object]:
         """Increase a topic's number of partitions to `partitions`. Raises UnknownTopicOrPartitionError, InvalidArgumentError,
         StorageError.
         """
         return self._core.manager.steps.enlargement(name, partitions)
 
-    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
+    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[object]:
         """Replace a topic's properties. A topic that was found without a configuration gets one.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.

@@ -60,7 +60,7 @@ def check_serving(
     given = dict(filter(None, (found.tried(single_property, pair) for pair in pairs)))
     file = {} if config_file is None else found.tried(read_properties_file, config_file) or {}
     # As in Kafka, a topic property such as retention.ms has no effect in the file.
-    ignored = {name: file[name] for name in file.keys() & LogConfig().to_properties().keys() - given.keys() - set(BROKER_NAMES)}
+    ignored = {name: file[name] for name in file.keys() & LogConfig().to_properties().keys() - given.keys() - BROKER_NAMES.keys()}
     left = _without_errors(found, {**{name: file[name] for name in file if name not in ignored}, **given})
     if left is None:
         found.error("the rest of the configuration is not checked until this error is fixed")

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from tidelog.broker.cluster.startup import is_member, manager_of, serving
+from tidelog.broker.cluster.startup import manager_of, serving
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
 from tidelog.broker.net.answer_rounds import run
@@ -36,6 +36,7 @@ from tidelog.storage.folder import read_only_view
 from tidelog.storage.folder.read_only_view import ReadOnlyView
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager, Progress
+from tidelog.storage.member_log_manager import MemberLogManager
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -109,12 +110,12 @@ def _serve_folder(
     watchdog = _Watchdog()
     manager = manager_of(data_dir, clock, config, properties, progress=_load_progress(), recovery_progress=_recovery_progress())
     logger.info("tidelog %s, process %d, data folder %s", version("tidelog"), os.getpid(), manager.directory)
-    if is_member(manager):
+    if isinstance(manager, MemberLogManager):
         manager.open()
     else:
         manager.startup()
     try:
-        if not is_member(manager):
+        if not isinstance(manager, MemberLogManager):
             log_loaded(manager, time.monotonic() - began)
         run(_until_asked_to_end(manager, config, clock, scraped, apis, watchdog))
     except BaseException:

@@ -324,9 +324,8 @@ class BrokerLifecycle:
     def _interval_s(self) -> float:
         if self._released.done():
             return 0
-        if self.state in (BrokerState.STARTING, BrokerState.PENDING_CONTROLLED_SHUTDOWN):
-            return min(SOON_S, self._heartbeat_s)
-        if self.state is BrokerState.RECOVERY and self._is_ready:
+        is_changing = self.state in (BrokerState.STARTING, BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        if is_changing or (self.state is BrokerState.RECOVERY and self._is_ready):
             return min(SOON_S, self._heartbeat_s)
         return self._heartbeat_s / 2 if self.is_fenced else self._heartbeat_s
 

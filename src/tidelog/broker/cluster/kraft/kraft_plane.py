@@ -8,16 +8,17 @@ for another.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
 from tidelog.broker.cluster.kraft.controller_channel import Channels, ControllerChannel
 from tidelog.broker.cluster.kraft.directory_assignments import DirectoryAssignments
-from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
@@ -25,23 +26,27 @@ from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
 from tidelog.broker.peers.channel import Channel
-from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
-from tidelog.errors import BrokerError, InvalidArgumentError
+from tidelog.errors import BrokerError, InvalidArgumentError, UnsupportedVersionError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.versions import DIRECTORIES_LEVEL, METADATA_VERSION
 from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.security.access import Access
 from tidelog.security.client_config import SECURITY_PROTOCOLS
-from tidelog.wire.error_codes import code_name
+from tidelog.wire.codec import encode
+from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.fields import Bytes, Message
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 from tidelog.wire.messages.broker_registration import Listener as RegisteredListener
+from tidelog.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 
 Publish = Callable[[MetadataDelta], Awaitable[None]]
+
+_PRINCIPAL_VERSION = 0
+_VERSION = Struct(">h")
 
 
 class KraftPlane:
@@ -228,7 +233,7 @@ class KraftPlane:
         return await self._controller.call(request, timeout_s=timeout_s)
 
     async def forward(
-        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str], timeout_s: float | None = None
     ) -> bytes:
         response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))
@@ -289,3 +294,33 @@ class KraftPlane:
 
     def _moved(self) -> None:
         self.lifecycle.hurry()
+
+
+# --- envelopes
+
+
+def envelope(frame: Bytes, principal: tuple[str, str], client_host: str) -> EnvelopeRequest:
+    """Wrap a client's request that only the controller can answer, unchanged (KIP-590): its frame, with its header and without
+    the size. `principal` is a type and a name, `client_host` an IP address.
+    """
+    kind, name = principal
+    data = b"".join(encode(DefaultPrincipalData(kind, name), _PRINCIPAL_VERSION))
+    # An IPv6 socket address includes a scope id, which is valid on this machine only.
+    address = ipaddress.ip_address(client_host.partition("%")[0])
+    return EnvelopeRequest(bytes(frame), _VERSION.pack(_PRINCIPAL_VERSION) + data, address.packed)
+
+
+def unwrapped(response: EnvelopeResponse, place: str) -> bytes:
+    """Return the frame for the client, including its header. Raises UnsupportedVersionError if the controller does not support
+    the version of the client's request, BrokerError for any other error.
+    """
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        raise UnsupportedVersionError("the controller does not support the version of the client's request", path=place)
+    if response.error_code or response.response_data is None:
+        try:
+            name = ErrorCode(response.error_code).name
+        except ValueError:
+            name = str(response.error_code)
+        message = "the controller refuses to answer a client's request"
+        raise BrokerError(message, error_code=response.error_code, path=place, found=name)
+    return response.response_data

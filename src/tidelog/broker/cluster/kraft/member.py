@@ -26,7 +26,7 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.requests.slices import in_slices
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
+from tidelog.broker.serving_broker import ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.errors import CorruptCheckpointError
@@ -42,7 +42,7 @@ SHUTDOWN_S = 60.0
 
 @asynccontextmanager
 async def joined(
-    manager: MemberLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
+    manager: MemberLogManager, config: BrokerConfig, clock: Clock, *, apis: Iterable[Api] = APIS
 ) -> AsyncIterator[ServingBroker]:
     """Open and load a manager's folder, and join the cluster that `config` names. Yields the broker once it serves clients.
 
@@ -100,9 +100,7 @@ async def joined(
                 await plane.until(plane.lifecycle.unfenced)
                 await plane.until(visible)
 
-            serving = running(
-                manager, config, clock, grace_s=grace_s, apis=apis, plane=plane, bound=bound, before_serving=take_up
-            )
+            serving = running(manager, config, clock, apis=apis, plane=plane, bound=bound, before_serving=take_up)
             broker = await stack.enter_async_context(serving)
             broker.failure = plane.failure
             try:

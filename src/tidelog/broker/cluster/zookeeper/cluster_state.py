@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.metadata import records as r
 from tidelog.metadata.assumed_topic_id import AssumedTopicId
@@ -29,7 +29,6 @@ from tidelog.wire.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderA
 from tidelog.wire.messages.update_metadata import (
     LEADER_DURING_DELETE,
     UpdateMetadataBroker,
-    UpdateMetadataPartitionState,
     UpdateMetadataRequest,
 )
 
@@ -61,15 +60,11 @@ def is_partition(key: TopicPartition) -> bool:
 
 def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
     """Yield each partition of a request, of any version, with its topic and topic id."""
-    for state in request.ungrouped_partition_states:
-        yield LedState(TopicPartition(state.topic_name, state.partition_index), None, state)
-    for topic in request.topic_states:
-        topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
-        for state in topic.partition_states:
-            yield LedState(TopicPartition(topic.topic_name, state.partition_index), topic_id, state)
+    for name, topic_id, state in known_states(request):
+        yield LedState(TopicPartition(name, state.partition_index), topic_id, state)
 
 
-def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUID | None, UpdateMetadataPartitionState]]:
+def known_states(request: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUID | None, Any]]:
     """Yield each partition of a request, of any version, with its topic and topic id (None if the request has none)."""
     for state in request.ungrouped_partition_states:
         yield state.topic_name, None, state
@@ -180,15 +175,11 @@ def _topic(image: MetadataImage, delta: MetadataDelta, name: str, topic_id: uuid
         return topic
     if topic_id is not None and topic_id in image.topics_by_id:
         return None
-    if topic is not None and topic_id is not None and _has_none(topic):
+    if topic is not None and topic_id is not None and isinstance(topic.topic_id, AssumedTopicId):
         _identify(image, delta, topic, topic_id)
         return topic
     delta.replay(r.TopicRecord(name, topic_id or AssumedTopicId.new()))
     return image.topics[name]
-
-
-def _has_none(topic: TopicImage) -> bool:
-    return isinstance(topic.topic_id, AssumedTopicId)
 
 
 def _identify(image: MetadataImage, delta: MetadataDelta, topic: TopicImage, topic_id: uuid.UUID) -> None:

@@ -24,7 +24,7 @@ from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
+from tidelog.broker.serving_broker import ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.storage.folder.data_folder import list_contents
@@ -33,7 +33,7 @@ from tidelog.storage.zookeeper_log_manager import ZookeeperLogManager
 
 @asynccontextmanager
 async def joined(
-    manager: ZookeeperLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
+    manager: ZookeeperLogManager, config: BrokerConfig, clock: Clock, *, apis: Iterable[Api] = APIS
 ) -> AsyncIterator[ServingBroker]:
     """Open and load the manager's folder, and join the cluster that `config` names.
 
@@ -59,14 +59,7 @@ async def joined(
                 node.replicas.start()
 
             serving = running(
-                manager,
-                config,
-                clock,
-                grace_s=grace_s,
-                apis=(*apis, *CONTROLLER_APIS),
-                plane=plane,
-                bound=bound,
-                before_serving=take_up,
+                manager, config, clock, apis=(*apis, *CONTROLLER_APIS), plane=plane, bound=bound, before_serving=take_up
             )
             broker = await stack.enter_async_context(serving)
             broker.failure = plane.failure

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.broker.cluster.zookeeper.session import ZookeeperError
-from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.requests.listeners import Listener, joined
 from tidelog.formats.partition_metadata import parse_topic_id
 from tidelog.security.client_config import PLAINTEXT
 
@@ -51,10 +51,6 @@ def cluster_id_of(value: dict[str, Any]) -> str:
     return found
 
 
-def controller_of(value: dict[str, Any]) -> int:
-    return int(value["brokerid"])
-
-
 def assignment_of(value: dict[str, Any]) -> Assignment:
     """Return a topic's id and replicas from the value of its znode."""
     text = value.get("topic_id")
@@ -69,11 +65,6 @@ def assignment_of(value: dict[str, Any]) -> Assignment:
             raise TypeError
         replicas[int(number)] = [int(one) for one in brokers]
     return Assignment(topic_id, replicas)
-
-
-def last_producer_id_of(value: dict[str, Any]) -> int:
-    """Return the last producer id of the block in ``/latest_producer_id_block``."""
-    return int(value["block_end"])
 
 
 IDS = "/brokers/ids"
@@ -95,7 +86,7 @@ def broker_znode(version: int, listeners: Sequence[Listener], rack: str | None, 
         "port": -1 if plain is None else plain.advertised_port,
         "jmx_port": -1,
         "timestamp": str(now_ms),
-        "endpoints": [_endpoint(one) for one in listeners],
+        "endpoints": [f"{one.name}://{joined(one.advertised_host, one.advertised_port)}" for one in listeners],
     }
     if version >= 4:
         if rack is not None:
@@ -104,8 +95,3 @@ def broker_znode(version: int, listeners: Sequence[Listener], rack: str | None, 
     if version >= 5:
         value["features"] = {}
     return json.dumps(value).encode()
-
-
-def _endpoint(listener: Listener) -> str:
-    host = f"[{listener.advertised_host}]" if ":" in listener.advertised_host else listener.advertised_host
-    return f"{listener.name}://{host}:{listener.advertised_port}"

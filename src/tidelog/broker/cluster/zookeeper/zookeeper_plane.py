@@ -31,15 +31,12 @@ from tidelog.broker.cluster.zookeeper.znode_values import (
     assignment_of,
     broker_znode,
     cluster_id_of,
-    controller_of,
-    last_producer_id_of,
     parsed,
 )
 from tidelog.broker.loop.owned_tasks import OwnedTasks
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.node import Node
 from tidelog.broker.peers.channel import Channel
-from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
@@ -242,7 +239,7 @@ class ZookeeperPlane:
 
     def _controller_changed(self, znode: Znode | None) -> None:
         try:
-            controller = -1 if znode is None else parsed(CONTROLLER, znode.data, controller_of)
+            controller = -1 if znode is None else parsed(CONTROLLER, znode.data, lambda value: int(value["brokerid"]))
         except ZookeeperError as error:
             self._log.failed("%s", error)
             controller = -1
@@ -325,7 +322,7 @@ class ZookeeperPlane:
         return answer
 
     async def forward(
-        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str], timeout_s: float | None = None
     ) -> bytes:
         return await self._forwards.forward(frame, timeout_s)
 
@@ -333,7 +330,7 @@ class ZookeeperPlane:
         """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError and ZookeeperError."""
         while True:
             znode = await self._session.get(PRODUCER_IDS)
-            first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, last_producer_id_of) + 1
+            first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, lambda value: int(value["block_end"])) + 1
             block = range(first, first + PRODUCER_ID_BLOCK)
             value = {"version": 1, "broker": self.node_id, "block_start": str(block[0]), "block_end": str(block[-1])}
             data = json.dumps(value).encode()

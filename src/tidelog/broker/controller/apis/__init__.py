@@ -4,65 +4,30 @@ for clients.
 
 from __future__ import annotations
 
-from tidelog.broker.apis import (
-    alter_client_quotas,
-    alter_configs,
-    alter_user_scram_credentials,
-    api_versions,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_topics,
-    describe_client_quotas,
-    describe_quorum,
-    describe_user_scram_credentials,
-    elect_leaders,
-    incremental_alter_configs,
-    list_partition_reassignments,
-    sasl_authenticate,
-    sasl_handshake,
-    update_features,
-)
-from tidelog.broker.controller.apis import (
-    allocate_producer_ids,
-    assign_replicas_to_dirs,
-    broker_heartbeat,
-    broker_registration,
-    envelope,
-    fetch_metadata,
-    fetch_snapshot,
-)
-from tidelog.broker.handling.api import Api
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import apis_in
 
-TABLE: tuple[Api, ...] = tuple(
-    one.API
-    for one in (
-        allocate_producer_ids,
-        assign_replicas_to_dirs,
-        broker_heartbeat,
-        broker_registration,
-        envelope,
-        fetch_metadata,
-        fetch_snapshot,
-        alter_client_quotas,
-        alter_configs,
-        alter_user_scram_credentials,
-        api_versions,
-        create_acls,
-        create_partitions,
-        create_topics,
-        delete_acls,
-        delete_topics,
-        describe_client_quotas,
-        describe_quorum,
-        describe_user_scram_credentials,
-        elect_leaders,
-        incremental_alter_configs,
-        list_partition_reassignments,
-        sasl_authenticate,
-        sasl_handshake,
-        update_features,
-    )
+_OF_BROKERS = {api.name: api for api in APIS}
+
+TABLE = (
+    *apis_in(__name__, __path__),
+    _OF_BROKERS["AlterClientQuotas"],
+    _OF_BROKERS["AlterConfigs"],
+    _OF_BROKERS["AlterUserScramCredentials"],
+    _OF_BROKERS["ApiVersions"],
+    _OF_BROKERS["CreateAcls"],
+    _OF_BROKERS["CreatePartitions"],
+    _OF_BROKERS["CreateTopics"],
+    _OF_BROKERS["DeleteAcls"],
+    _OF_BROKERS["DeleteTopics"],
+    _OF_BROKERS["DescribeClientQuotas"],
+    _OF_BROKERS["DescribeQuorum"],
+    _OF_BROKERS["DescribeUserScramCredentials"],
+    _OF_BROKERS["ElectLeaders"],
+    _OF_BROKERS["IncrementalAlterConfigs"],
+    _OF_BROKERS["ListPartitionReassignments"],
+    _OF_BROKERS["SaslAuthenticate"],
+    _OF_BROKERS["SaslHandshake"],
+    _OF_BROKERS["UpdateFeatures"],
 )
 """All APIs of a controller."""

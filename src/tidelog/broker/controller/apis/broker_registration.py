@@ -21,8 +21,8 @@ def handle(node: Node, message: BrokerRegistrationRequest, request: Request) -> 
     controller = cast("ControllerNode", node)
     if message.cluster_id != node.cluster_id:
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    (result,) = yield from node.topic_changes.side_by_side([Job(BROKERS, controller.registrations.registration(message))])
-    return BrokerRegistrationResponse(error_code=result.error_code, broker_epoch=result.broker_epoch)
+    (response,) = yield from node.topic_changes.side_by_side([Job(BROKERS, controller.registrations.registration(message))])
+    return cast("BrokerRegistrationResponse", response)
 
 
 API = Api(BrokerRegistrationRequest, BrokerRegistrationResponse, Versions(0, 4), of_brokers(BrokerRegistrationResponse), handle)

@@ -44,8 +44,9 @@ def handle(node: Node, message: FetchRequest, request: Request) -> Work:
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1 or not _is_metadata(message):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     (wanted,) = message.topics[0].partitions
-    reads, epoch = controller.reads, node.manager.metadata.epoch
-    answer = PartitionData(0, high_watermark=reads.end_offset, log_start_offset=0, current_leader=_leader(node, epoch))
+    store, epoch = node.manager.metadata, node.manager.metadata.epoch
+    leader = LeaderIdAndEpoch(node.node_id, epoch)
+    answer = PartitionData(0, high_watermark=store.end_offset, log_start_offset=0, current_leader=leader)
     answer.aborted_transactions = None
     if wanted.current_leader_epoch != epoch:
         is_older = wanted.current_leader_epoch < epoch
@@ -53,11 +54,11 @@ def handle(node: Node, message: FetchRequest, request: Request) -> Work:
         return _response(node, request, answer)
     broker_id = message.replica_id if request.api_version < 15 else message.replica_state.replica_id
     controller.observers.fetched(
-        broker_id, wanted.replica_directory_id, wanted.fetch_offset, reads.end_offset, controller.clock.now_ms()
+        broker_id, wanted.replica_directory_id, wanted.fetch_offset, store.end_offset, controller.clock.now_ms()
     )
-    if wanted.fetch_offset == reads.end_offset and message.max_wait_ms > 0:
+    if wanted.fetch_offset == store.end_offset and message.max_wait_ms > 0:
         yield Until(partial(_grown, controller, request, message.max_wait_ms))
-    read: MetadataRead = yield Elsewhere(partial(reads.read, wanted.fetch_offset, message.max_bytes))
+    read: MetadataRead = yield Elsewhere(partial(controller.reads.read, wanted.fetch_offset, message.max_bytes))
     answer.high_watermark = read.end_offset
     if read.snapshot is not None:
         answer.snapshot_id = SnapshotId(read.snapshot.end_offset, read.snapshot.epoch)
@@ -70,10 +71,6 @@ def handle(node: Node, message: FetchRequest, request: Request) -> Work:
 def _is_metadata(message: FetchRequest) -> bool:
     topic = message.topics[0]
     return topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID
-
-
-def _leader(node: Node, epoch: int) -> LeaderIdAndEpoch:
-    return LeaderIdAndEpoch(node.node_id, epoch)
 
 
 def _grown(controller: ControllerNode, request: Request, wait_ms: int, done: Callable[[object], None]) -> None:

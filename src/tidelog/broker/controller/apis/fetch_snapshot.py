@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tidelog.broker.controller.registrations import of_brokers
 from tidelog.broker.handling.api import Api
@@ -29,11 +28,6 @@ MOST_BYTES = 1 << 20
 """The most bytes of a snapshot in one response."""
 
 
-class _Piece(NamedTuple):
-    size: int
-    data: bytes
-
-
 def handle(node: Node, message: FetchSnapshotRequest, request: Request) -> Work:
     """Return bytes of a snapshot, starting at the requested position."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1 or message.topics[0].name != METADATA_TOPIC:
@@ -44,24 +38,18 @@ def handle(node: Node, message: FetchSnapshotRequest, request: Request) -> Work:
     piece = yield Elsewhere(partial(_piece, store.log_folder, wanted.snapshot_id, wanted.position, most))
     if piece is None:
         return FetchSnapshotResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-    result = PartitionSnapshotResult(
-        0,
-        ErrorCode.NONE,
-        wanted.snapshot_id,
-        LeaderIdAndEpoch(node.node_id, store.epoch),
-        piece.size,
-        wanted.position,
-        piece.data,
-    )
+    size, data = piece
+    leader = LeaderIdAndEpoch(node.node_id, store.epoch)
+    result = PartitionSnapshotResult(0, ErrorCode.NONE, wanted.snapshot_id, leader, size, wanted.position, data)
     return FetchSnapshotResponse(topics=[TopicSnapshotResult(METADATA_TOPIC, [result])])
 
 
-def _piece(folder: Path, wanted: SnapshotId, position: int, most: int) -> _Piece | None:
-    """Return bytes of a snapshot, or None if the snapshot no longer exists. Raises StorageError."""
+def _piece(folder: Path, wanted: SnapshotId, position: int, most: int) -> tuple[int, bytes] | None:
+    """Return a snapshot's size and bytes of it, or None if the snapshot no longer exists. Raises StorageError."""
     for one in list_snapshots(folder):
         if (one.end_offset, one.epoch) == (wanted.end_offset, wanted.epoch):
             with ReadOnlyFile(one.path, fallbacks=()) as file:
-                return _Piece(file.size_bytes(), file.read(position, most))
+                return file.size_bytes(), file.read(position, most)
     return None
 
 

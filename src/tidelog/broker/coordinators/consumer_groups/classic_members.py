@@ -23,6 +23,7 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+    RefusedError,
     Subscription,
     subscription_record,
 )
@@ -35,7 +36,6 @@ from tidelog.broker.coordinators.consumer_groups.heartbeats import (
     known,
     replacement,
 )
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator.consumer_group import ClassicMemberMetadata, ClassicProtocol
 from tidelog.wire.coordinator.consumer_protocol import (

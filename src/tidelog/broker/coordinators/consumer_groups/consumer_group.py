@@ -25,9 +25,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from tidelog.errors import TidelogError
 from tidelog.transitions import Transitions, checked
 from tidelog.wire.codec import Message
 from tidelog.wire.coordinator import consumer_group as records
+from tidelog.wire.error_codes import ErrorCode
 
 Assignment: TypeAlias = "Mapping[uuid.UUID, frozenset[int]]"
 """Partitions by topic id."""
@@ -47,6 +49,14 @@ def united(one: Assignment, other: Assignment) -> Assignment:
     for topic_id, partitions in other.items():
         both[topic_id] = both.get(topic_id, frozenset()) | partitions
     return both
+
+
+class RefusedError(TidelogError):
+    """A member's request is refused with an error code and a reason, which the client logs."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class MemberState(enum.Enum):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
@@ -35,6 +35,7 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     Change,
     ConsumerGroup,
     ConsumerMember,
+    RefusedError,
     Subscription,
     TopicFacts,
     current_record,
@@ -44,8 +45,7 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     target_record,
 )
 from tidelog.broker.coordinators.consumer_groups.reconciliation import Owned, reconcile
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
-from tidelog.broker.coordinators.consumer_groups.target_assignment import Planned, names, planned, target_changes
+from tidelog.broker.coordinators.consumer_groups.target_assignment import Planned, planned, target_changes
 from tidelog.wire.coordinator import consumer_group as records
 from tidelog.wire.error_codes import ErrorCode
 
@@ -323,21 +323,14 @@ def _looked_up(
         if found != group.regexes.get(regex):
             key = records.ConsumerGroupRegularExpressionKey(group.group_id, regex)
             changes.append(Change(key, records.ConsumerGroupRegularExpressionValue(sorted(found), version=0, timestamp=0)))
-    facts = _found(names(subscriptions, regexes), around.facts)
+    names = set[str]().union(*(names_of(one, regexes) for one in subscriptions))
+    described = ((name, around.facts(name)) for name in sorted(names))
+    facts = {name: one for name, one in described if one is not None}
     if facts != group.topics:
-        described = [records.TopicMetadata(one.topic_id, name, one.partitions) for name, one in facts.items()]
-        changes.append(
-            Change(
-                records.ConsumerGroupPartitionMetadataKey(group.group_id),
-                records.ConsumerGroupPartitionMetadataValue(described),
-            )
-        )
+        of_topics = records.ConsumerGroupPartitionMetadataKey(group.group_id)
+        topics = [records.TopicMetadata(one.topic_id, name, one.partitions) for name, one in facts.items()]
+        changes.append(Change(of_topics, records.ConsumerGroupPartitionMetadataValue(topics)))
     return facts, regexes
-
-
-def _found(wanted: Iterable[str], facts: Callable[[str], TopicFacts | None]) -> dict[str, TopicFacts]:
-    found = ((name, facts(name)) for name in sorted(wanted))
-    return {name: one for name, one in found if one is not None}
 
 
 def _next_epoch(group: ConsumerGroup, changes: list[Change]) -> int:

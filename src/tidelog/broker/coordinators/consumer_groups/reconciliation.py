@@ -12,8 +12,14 @@ import uuid
 from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
-from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState, united
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
+from tidelog.broker.coordinators.consumer_groups.consumer_group import (
+    NOTHING,
+    Assignment,
+    ConsumerMember,
+    MemberState,
+    RefusedError,
+    united,
+)
 from tidelog.wire.error_codes import ErrorCode
 
 Owned: TypeAlias = "Iterable[tuple[uuid.UUID, Iterable[int]]] | None"

@@ -13,7 +13,6 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     Change,
     ConsumerGroup,
     ConsumerMember,
-    Subscription,
     TopicFacts,
     names_of,
     target_record,
@@ -71,10 +70,6 @@ def target_changes(group_id: str, before: Mapping[str, Assignment], after: Assig
         *(target_record(group_id, one, target) for one, target in after.items() if target != before.get(one)),
         Change(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch)),
     ]
-
-
-def names(subscriptions: Iterable[Subscription], regexes: Mapping[str, frozenset[str]]) -> set[str]:
-    return set().union(*(names_of(one, regexes) for one in subscriptions))
 
 
 def renamed(group: ConsumerGroup, plan: Planned, made: Assignments) -> Assignments:

@@ -19,9 +19,8 @@ from tidelog.broker.coordinators.consumer_groups.classic_members import (
     must_rejoin_first,
     update_of,
 )
-from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerMember
+from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerMember, RefusedError
 from tidelog.broker.coordinators.consumer_groups.heartbeats import check_room, known
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
 from tidelog.broker.coordinators.groups.consumer_sessions import forget_session
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, Joining, JoinResult, Leaving, Syncing, SyncResult

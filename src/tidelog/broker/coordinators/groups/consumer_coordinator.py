@@ -23,6 +23,7 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     Change,
     ConsumerGroup,
     ConsumerMember,
+    RefusedError,
     TopicFacts,
 )
 from tidelog.broker.coordinators.consumer_groups.heartbeats import (
@@ -34,7 +35,6 @@ from tidelog.broker.coordinators.consumer_groups.heartbeats import (
     plan_of,
     removed,
 )
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.consumer_groups.target_assignment import Planned, renamed, target_changes
 from tidelog.broker.coordinators.groups.consumer_sessions import ConsumerSessions, forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState

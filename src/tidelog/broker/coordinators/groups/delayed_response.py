@@ -9,23 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from tidelog.broker.coordinators.append_refusals import refusal_of
+from tidelog.broker.coordinators.groups.group import JoinResult, SyncResult
 from tidelog.broker.coordinators.state_log import StateLog
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Slices
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 
-R = TypeVar("R", bound="_Result")
+R = TypeVar("R", JoinResult, SyncResult)
 
 logger = logging.getLogger("tidelog.broker")
-
-
-class _Result(Protocol):
-    @property
-    def error_code(self) -> ErrorCode: ...
 
 
 class DelayedResponse(Generic[R]):
@@ -51,7 +47,7 @@ class DelayedResponse(Generic[R]):
         self._slices = slices
         self._group_id = group_id
         self._request = request
-        self._response_of = response_of
+        self._response_of: Callable[[R], Message] = response_of
         self._refused = refused
         self._is_answered = False
 
@@ -66,7 +62,7 @@ class DelayedResponse(Generic[R]):
                 self._log.when_committed(self._log.partition_of(self._group_id), partial(self._committed, response))
         except Exception:
             logger.exception("a request of %s failed", self._request)
-            self._slices.soon(partial(self._send, self._failed()))
+            self._slices.soon(partial(self._send, self._refused(ErrorCode.UNKNOWN_SERVER_ERROR)))
 
     def _committed(self, response: Message, code: ErrorCode) -> None:
         answer: Message | Outcome = response
@@ -76,15 +72,12 @@ class DelayedResponse(Generic[R]):
             answer = self._refused(refusal_of(code))
         self._slices.soon(partial(self._send, answer))
 
-    def _failed(self) -> Message:
-        return self._refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-
     def _send(self, response: Message | Outcome) -> None:
         try:
             self._request.respond(response)
         except Exception:
             logger.exception("a request of %s failed", self._request)
-            self._request.respond(self._failed())
+            self._request.respond(self._refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def later(self) -> Outcome:
         """Return the response if it is already complete, otherwise LATER. The handler returns this."""

@@ -371,17 +371,10 @@ def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartitio
     partitions that it still reads.
     """
     offsets = group.offsets
-    if group.protocol_type is None:
-        return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
-    if group.state is GroupState.EMPTY:
-        since_ms = group.state_timestamp_ms
-        if since_ms < 0:  # Records from before Kafka 2.1 do not contain it.
-            return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
+    is_empty = group.state is GroupState.EMPTY
+    since_ms = group.state_timestamp_ms
+    if is_empty and group.protocol_type is not None and since_ms >= 0:  # Records from before Kafka 2.1 do not contain it.
         return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: since_ms)
-    if group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE:
-        return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
+    if is_empty or group.protocol_type is None or (group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE):
+        return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: committed.commit_timestamp_ms)
     return []
-
-
-def _commit_time(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp_ms

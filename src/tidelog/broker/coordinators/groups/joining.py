@@ -212,9 +212,7 @@ def _check_sync(group: Group, syncing: Syncing) -> ErrorCode:
     code = check_generation(group, syncing.member_id, syncing.group_instance_id, syncing.generation_id)
     if code:
         return code
-    if syncing.protocol_type is not None and syncing.protocol_type != group.protocol_type:
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if syncing.protocol_name is not None and syncing.protocol_name != group.protocol_name:
+    if syncing.protocol_type not in (None, group.protocol_type) or syncing.protocol_name not in (None, group.protocol_name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS

@@ -19,13 +19,13 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     Change,
     ConsumerGroup,
     ConsumerMember,
+    RefusedError,
     Subscription,
     current_record,
     subscription_record,
     target_record,
     united,
 )
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.group import Group, Member
 from tidelog.broker.coordinators.groups.membership import add, choose_protocol
 from tidelog.broker.settings.broker_config import BrokerConfig

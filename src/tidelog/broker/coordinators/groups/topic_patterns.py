@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
+from tidelog.broker.coordinators.consumer_groups.consumer_group import RefusedError
 from tidelog.errors import MissingPackageError
 from tidelog.extras import imported_from
 from tidelog.wire.error_codes import ErrorCode

@@ -28,7 +28,7 @@ from tidelog.broker.peers.broker_channels import BrokerChannels
 from tidelog.broker.requests.slices import SLICE_S
 from tidelog.errors import TidelogError
 from tidelog.metadata.records import NO_LEADER
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, partitions_by_topic
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.wire.error_codes import ErrorCode, known_code
@@ -166,15 +166,12 @@ class Completion:
             self._end_if_done()
 
     def _request(self, keys: Iterable[TopicPartition]) -> WriteTxnMarkersRequest:
-        topics: dict[str, list[int]] = {}
-        for key in keys:
-            topics.setdefault(key.topic, []).append(key.partition)
         epoch = -1 if self._coordinator_epoch is None else self._coordinator_epoch
         marker = WritableTxnMarker(
             self._producer.producer_id,
             self._producer.producer_epoch,
             self._type is ControlType.COMMIT,
-            [WritableTxnMarkerTopic(name, numbers) for name, numbers in topics.items()],
+            [WritableTxnMarkerTopic(name, numbers) for name, numbers in partitions_by_topic(keys).items()],
             epoch,
             self.transaction.client_version,
         )

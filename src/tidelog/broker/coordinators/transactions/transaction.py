@@ -18,7 +18,7 @@ sends the epoch of the ended transaction (`is_ended_in`).
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidelog.model import TopicPartition
@@ -56,6 +56,13 @@ _EXPIRES: Final = "it was unused for transactional.id.expiration.ms"
 
 _NOTHING_WRITTEN: Final = "EndTxn 5: the aborted transaction has no partition known to the coordinator"
 
+_FROM_COMPLETE: Final[Mapping[TransactionState | None, str]] = {
+    TransactionState.EMPTY: "InitProducerId",
+    TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
+    TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
+    None: _EXPIRES,
+}
+
 TRANSITIONS: Final[Transitions[TransactionState | None]] = {
     None: {
         TransactionState.EMPTY: "InitProducerId of a new id; it is loaded",
@@ -78,18 +85,8 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
     },
     TransactionState.PREPARE_COMMIT: {TransactionState.COMPLETE_COMMIT: "each of its partitions has the marker"},
     TransactionState.PREPARE_ABORT: {TransactionState.COMPLETE_ABORT: "each of its partitions has the marker"},
-    TransactionState.COMPLETE_COMMIT: {
-        TransactionState.EMPTY: "InitProducerId",
-        TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
-        TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
-        None: _EXPIRES,
-    },
-    TransactionState.COMPLETE_ABORT: {
-        TransactionState.EMPTY: "InitProducerId",
-        TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
-        TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
-        None: _EXPIRES,
-    },
+    TransactionState.COMPLETE_COMMIT: _FROM_COMPLETE,
+    TransactionState.COMPLETE_ABORT: _FROM_COMPLETE,
 }
 """The allowed changes of state. DEAD and PREPARE_EPOCH_FENCE are momentary states in Kafka; they are never used or stored here.
 """

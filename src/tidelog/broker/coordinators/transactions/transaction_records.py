@@ -26,7 +26,7 @@ from tidelog.broker.coordinators.transactions.transaction import (
     TransactionState,
 )
 from tidelog.errors import ProtocolError
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, partitions_by_topic
 from tidelog.records.batch import NO_PRODUCER_EPOCH
 from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -47,9 +47,7 @@ def transaction_entry(transaction: Transaction) -> Entry:
     """Return the record of a transaction, as key and value."""
     partitions = None
     if transaction.state is not TransactionState.EMPTY:
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(transaction.partitions):
-            by_topic.setdefault(topic, []).append(partition)
+        by_topic = partitions_by_topic(sorted(transaction.partitions))
         partitions = [PartitionsSchema(topic, indexes) for topic, indexes in by_topic.items()]
     value = TransactionLogValue(
         producer_id=transaction.producer_id,

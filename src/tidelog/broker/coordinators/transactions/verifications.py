@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.peers.broker_channels import BrokerChannels
 from tidelog.errors import TidelogError, UnsupportedVersionError
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, partitions_by_topic
 from tidelog.wire.error_codes import ErrorCode, known_code
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -72,15 +72,12 @@ class Verifications:
         is_adding: bool = False,
     ) -> Codes:
         """Ask the coordinator on another broker. Return its result for each partition."""
-        topics: dict[str, list[int]] = {}
-        for key in keys:
-            topics.setdefault(key.topic, []).append(key.partition)
         transaction = AddPartitionsToTxnTransaction(
             transactional_id,
             producer_id,
             producer_epoch,
             verify_only=not is_adding,
-            topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()],
+            topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in partitions_by_topic(keys).items()],
         )
         question = _Question(transaction, keys, asyncio.get_running_loop().create_future())
         if broker_id in self._waiting:

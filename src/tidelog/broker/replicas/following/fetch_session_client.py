@@ -71,9 +71,6 @@ class FetchSessionClient:
         self._names: dict[_Name, TopicPartition] = {}
         self._without_id = 0
 
-    def __len__(self) -> int:
-        return len(self._wanted)
-
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._wanted
 

@@ -5,7 +5,7 @@
 | 1 new partitions | find where the logs diverge: by Fetch 12 or newer, with older leaders by OffsetForLeaderEpoch |
 | 2 partitions out of range | ListOffsets: where the leader's log starts and ends |
 | 3 a fetch | sends changes since the last one (`fetch_session_client`); the leader waits up to replica.fetch.wait.max.ms |
-| 4 the response | is appended, partition by partition, in slices of the loop (`follower_slices`) |
+| 4 the response | is appended, partition by partition, in slices of the loop (`FollowerSlices`) |
 
 **A fetch from an offset tells the leader that the log here has everything before that offset.** The next fetch is therefore sent
 only after the last response has been appended. Otherwise the leader would count records as replicated that this broker does not
@@ -23,7 +23,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import NamedTuple
 
 from tidelog.broker.loop.retry_log import RetryLog
@@ -32,10 +33,10 @@ from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient
 from tidelog.broker.replicas.following.followed_partition import FIRST_RETRY_S, Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
-from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_answers import LeaderAnswers
 from tidelog.broker.replicas.following.leader_ends import ask_ends, ask_epoch_ends
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
+from tidelog.broker.requests.slices import SLICE_S
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
@@ -56,6 +57,35 @@ SESSION_ERRORS = (
 )
 
 
+class FollowerSlices:
+    """Runs the fetchers' work in slices of a few milliseconds, one per turn of the loop. Shared by all fetchers of a broker. Use
+    only on the event loop's thread.
+
+    If ten leaders answer with 10 MB each, their responses are processed in slices, one after the other, with all other work in
+    between. So ten leaders block a turn of the loop no longer than one leader does. Client requests have their own slices
+    (`requests.slices`).
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def run(self, steps: Iterator[object]) -> None:
+        """Run all `steps`, as many per slice as fit. Other work may change state between two steps. Raises what the steps
+        raise.
+        """
+        is_over = False
+        while not is_over:
+            async with self._lock:
+                began = perf_counter()
+                for _ in steps:
+                    if perf_counter() - began >= SLICE_S:
+                        break
+                else:
+                    is_over = True
+            if not is_over:
+                await asyncio.sleep(0)
+
+
 class Shared(NamedTuple):
     """State shared by all fetchers of a broker."""
 
@@ -68,7 +98,6 @@ class Shared(NamedTuple):
     log: RetryLog
     """Logs failures of single partitions, at a limited rate."""
     connect: Callable[..., Channel] = Channel
-    max_fetch_version: int = MAX_FETCH_VERSION
 
 
 class LeaderFetcher:
@@ -144,7 +173,7 @@ class LeaderFetcher:
             await self._pause(self._backoff_s)
             return
         await channel.connect()
-        version = min(channel.version_of(FetchRequest), self._shared.max_fetch_version)
+        version = min(channel.version_of(FetchRequest), MAX_FETCH_VERSION)
         if self._followed.has_unsettled:
             await self._truncate(channel, version)
             await self._find_range(channel)
