@@ -13,25 +13,26 @@ export function askedPart(root, { endpoint, wantedOf, draw, head, none }) {
   root.append(results);
   let key = null;
   let answer = null;
+  let latest = null;
   async function update(params) {
+    latest = params;
     head?.(params);
     const wanted = wantedOf(params);
-    if (wanted === null) {
-      key = null;
-      put(results, none);
+    const now = JSON.stringify(wanted);
+    if (now === key) {
+      if (answer) put(results, draw(answer, params));
       return;
     }
-    const now = JSON.stringify(wanted);
+    key = now;
+    answer = null;
+    ask.stop();
+    put(results, wanted ? el("p", { class: "quiet" }, "Loading …") : none);
     try {
-      if (now !== key) {
-        key = now;
-        answer = null;
-        put(results, el("p", { class: "quiet" }, "Loading …"));
-        answer = await ask(endpoint, wanted);
-      }
-      if (answer) put(results, draw(answer, params));
+      if (!wanted) return;
+      answer = await ask(endpoint, wanted);
+      put(results, draw(answer, latest)); // The order of rows, for example, may have changed meanwhile.
     } catch (error) {
-      if (!isAborted(error)) put(results, shownProblem(error, () => { key = null; update(params); }));
+      if (!isAborted(error)) put(results, shownProblem(error, () => { key = null; update(latest); }));
     }
   }
   return { update, close: () => ask.stop() };

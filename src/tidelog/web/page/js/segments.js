@@ -115,7 +115,7 @@ export class Segments {
   paint(row, total) {
     const { axis } = this;
     const paths = { plain: "", late: "", active: "" };
-    const placed = row.segments.filter((one) => one.min_ms !== null && one.min_ms !== undefined);
+    const placed = row.segments.filter((one) => one.min_ms != null);
     const bar = (from, to, top, height) => {
       const left = axis.x(from) - axis.left;
       const width = Math.max(1.5, axis.x(to) - axis.left - left - 1);
