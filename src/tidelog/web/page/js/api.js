@@ -62,7 +62,7 @@ export function shownProblem(error, retry) {
     ["where", error.where],
     ["found", error.found],
     ["expected", error.expected],
-  ].filter(([, value]) => value != null && value !== "");
+  ].filter(([, value]) => value);
   return el(
     "div",
     { class: "problem", role: "alert" },

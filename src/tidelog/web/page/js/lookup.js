@@ -52,23 +52,21 @@ function segmentsStep(steps) {
   return { title: "Segments", words, mark: [(boxes - 1) / boxes, 1], cuts: cutsOf(boxes), past: (boxes - 1) / boxes };
 }
 
+/** Return how a look-up in an index is drawn; `early`, `entry` and `last` return the words. */
+const index = (title, early, entry, last) => (step) => ({
+  title,
+  words: [
+    el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is ${early(step)}` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${entry(step)}`),
+    step.slot >= 0 && el("p", { class: "quiet" }, `The last entry ${last(step)}.`),
+  ],
+  mark: slotMark(step), cuts: cutsOf(step.entries),
+});
+
+const atOrBelow = (step) => `at or below offset ${count(step.target_offset)}`;
+
 const DRAWN = {
-  time_index: (step) => ({
-    title: "Time index",
-    words: [
-      el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is early enough: the search begins at the segment's start.` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${time(step.ms)} → offset ${count(step.offset)}`),
-      step.slot >= 0 && el("p", { class: "quiet" }, "The last entry before the time."),
-    ],
-    mark: slotMark(step), cuts: cutsOf(step.entries),
-  }),
-  offset_index: (step) => ({
-    title: "Offset index",
-    words: [
-      el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is at or below offset ${count(step.target_offset)}: position 0` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: offset ${count(step.offset)} → position ${count(step.position)}`),
-      step.slot >= 0 && el("p", { class: "quiet" }, `The last entry at or below offset ${count(step.target_offset)}.`),
-    ],
-    mark: slotMark(step), cuts: cutsOf(step.entries),
-  }),
+  time_index: index("Time index", () => "early enough: the search begins at the segment's start.", (step) => `${time(step.ms)} → offset ${count(step.offset)}`, () => "before the time"),
+  offset_index: index("Offset index", (step) => `${atOrBelow(step)}: position 0`, (step) => `offset ${count(step.offset)} → position ${count(step.position)}`, atOrBelow),
   batches: (step) => ({
     title: "Batches",
     words: [

@@ -30,26 +30,25 @@ const PARTS = {
 /** Parameters of one part, which are removed when another part is opened. */
 const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: undefined, page: undefined };
 
-const given = (values) => values.filter((value) => value != null);
-
 function sums(all) {
-  const least = given(all.map((one) => one.first_ms));
-  const most = given(all.map((one) => one.last_ms));
+  const time = (name, pick) => all.reduce((found, { [name]: one }) => (one == null ? found : pick(found ?? one, one)), null);
   return {
+    pending: all.filter((one) => one.pending).length,
     records: all.reduce((sum, one) => sum + Number(one.end ?? 0) - Number(one.log_start ?? 0), 0),
     bytes: all.reduce((sum, one) => sum + Number(one.bytes ?? 0), 0),
-    first_ms: least.length ? least.reduce((one, other) => Math.min(one, other)) : null,
-    last_ms: most.length ? most.reduce((one, other) => Math.max(one, other)) : null,
+    first_ms: time("first_ms", Math.min),
+    last_ms: time("last_ms", Math.max),
   };
 }
 
 function facts(topic) {
   const items = [
     counted(topic.partitions.length, "partition"),
-    topic.records != null && counted(topic.records, "record"),
-    topic.bytes !== undefined && bytes(topic.bytes),
+    counted(topic.records, "record"),
+    bytes(topic.bytes),
     topic.first_ms != null && `${time(topic.first_ms, "minute")} to ${time(topic.last_ms, "minute")} (${span(topic.last_ms - topic.first_ms)})`,
     pointOf(topic.point),
+    topic.pending > 0 && `${counted(topic.pending, "partition")} not read`,
   ];
   return items.filter(Boolean).join(" · ");
 }
@@ -92,13 +91,20 @@ export const topicView = {
       if (!topic.more) return;
       while (topic.more) {
         summary.textContent = `${counted(topic.total, "partition")} · ${count(topic.partitions.length)} read …`;
-        const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1).partition });
+        const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1)?.partition });
         topic.partitions.push(...next.partitions);
         Object.assign(topic, sums(topic.partitions), { more: next.more });
         if (timeline) timeline.grow(topic.partitions.map((one) => one.partition), known());
         else frame();
       }
       await update(current().params);
+    }
+
+    const read = () => others().then(() => timeline && widen()).catch((error) => isAborted(error) || put(summary, shownProblem(error)));
+
+    /** Show the figures. The button requests them again if some partitions have none because they have no leader. */
+    function showFacts() {
+      put(summary, facts(topic), topic.pending > 0 && [" ", el("button", { type: "button", onclick: () => { Object.assign(topic, { partitions: [], more: true }); read(); } }, "Try again")]);
     }
 
     const known = () => ({ from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) });
@@ -117,7 +123,7 @@ export const topicView = {
         const { all, main } = await extentOf(extent, wanted, known());
         timeline.extend(all, main);
         Object.assign(topic, { first_ms: all.from, last_ms: all.to - 1 });
-        summary.textContent = facts(topic);
+        showFacts();
       } catch (error) {
         if (!isAborted(error)) above.append(el("p", { class: "note" }, `Some records may be outside the time axis: ${error.message}`));
       }
@@ -150,7 +156,7 @@ export const topicView = {
           topic = await ask("topic", wanted);
           Object.assign(topic, sums(topic.partitions), { wanted });
           frame();
-          others().then(() => timeline && widen()).catch((error) => isAborted(error) || put(summary, shownProblem(error)));
+          read();
         }
       } catch (error) {
         if (isAborted(error)) return;
@@ -159,7 +165,7 @@ export const topicView = {
         put(below, shownProblem(error, () => update(now)));
         return;
       }
-      if (!topic.more) summary.textContent = facts(topic);
+      if (!topic.more) showFacts();
       range.update(now);
       timeline?.update(now);
       showTotal(now);
