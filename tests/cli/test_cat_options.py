@@ -236,13 +236,13 @@ def test_where_reads_json_beside_what_is_none(tmp_path: Any) -> None:
 )
 def test_an_expression_that_is_none_is_one_error(expression: str) -> None:
     ran = run("cat", KAFKA_3, TOPIC, "--where", expression)
-    assert ran.exit_code == 1
+    assert ran.exit_code == 2
     assert ran.error.startswith("tidelog: --where: ")
 
 
 def test_an_expression_reads_no_files() -> None:
     ran = run("cat", KAFKA_3, TOPIC, "--where", "exists(select * from read_text('/etc/passwd'))")
-    assert ran.exit_code == 1
+    assert ran.exit_code == 2
     assert ran.stdout == ""
 
 

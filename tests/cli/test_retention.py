@@ -143,7 +143,7 @@ def _json_lines(folder: Path) -> list[str]:
 )
 def test_what_makes_no_sense(arguments: tuple[str, ...], words: str) -> None:
     ran = run("retention", KAFKA_3, "two-partitions", *arguments)
-    assert ran.exit_code == (2 if "duration" in words else 1)
+    assert ran.exit_code == (1 if "partition" in words else 2)
     assert words in ran.error
 
 

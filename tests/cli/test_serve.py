@@ -242,23 +242,25 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
         ([], "there is no data folder: give --data"),
         (["--property", "num.partitions"], "is not NAME=VALUE"),
         (["--property", "no.such=1"], "unknown property no.such"),
+        (["--data", "data", "--listen", "host:port"], "--listen: not an address: found 'host:port', expected host:port"),
+        (["--data", "data", "--listen", "0.0.0.0:9092"], "--listen: clients cannot connect to 0.0.0.0"),
+        (["--data", "data", "--advertise", "x"], "--advertise: not an address"),
+        (["--data", "data", "--metrics", "x"], "--metrics: not an address"),
     ],
 )
 def test_usage(arguments: list[str], message: str) -> None:
     ran = run("serve", *arguments)
     assert ran.exit_code == 2
     assert message in ran.error
+    assert not Path("data").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--listen", "host:port"], "expected host:port"),
-        (["--listen", "0.0.0.0:9092"], "clients cannot connect to 0.0.0.0"),
         (["--config", "none.properties"], "cannot read the properties: No such file"),
         (["--property", "listeners=SSL://:9093"], "a listener with TLS needs ssl.keystore.location"),
         (["--property", "num.partitions=0"], "num.partitions is out of range"),
-        (["--metrics", "x"], "host:port"),
     ],
 )
 def test_errors(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -66,7 +66,7 @@ def test_an_error_that_ends_it_is_an_object_too(tmp_path: Path) -> None:
     assert (last["level"], last["area"]) == ("error", "serve")
     assert last["message"].startswith("cannot create the data folder")
     ran = run_process("serve", "--data", tmp_path / "data", "--metrics", "x:y", "--log-format", "json")
-    assert "not an address" in lines(ran.stderr)[-1]["message"]
+    assert "not an address" in lines(ran.stderr)[0]["message"]
 
 
 @pytest.mark.parametrize("form", [["--log-format", "json"], ["--log-format=json"]])

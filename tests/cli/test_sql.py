@@ -142,7 +142,7 @@ def test_standard_input(folder: Path) -> None:
             "tidelog: --output needs a result, but the last statement returns none.",
         ),
         (["select 1", "--json", "--format", "csv"], 2, "tidelog: --json and csv cannot be combined."),
-        (["select 1", "--decode", "jsn"], 1, "tidelog: unknown format: jsn"),
+        (["select 1", "--decode", "jsn"], 2, "tidelog: --decode: unknown format: jsn"),
         (["select 1", "--tz", "Europe/Berln"], 2, "tidelog: "),
     ],
 )

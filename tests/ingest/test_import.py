@@ -279,7 +279,8 @@ def failed(ran: Ran, *words: str, exit_code: int = 1) -> None:
 def test_errors_leave_nothing(content: str, more: tuple[str, ...], words: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(content)
-    failed(run(*command(tmp_path / "new" / "folder", file, *more)), *words)
+    ran = run(*command(tmp_path / "new" / "folder", file, *more))
+    failed(ran, *words, exit_code=2 if more == ("--delimiter", "ab") else 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv"]
 
 

@@ -55,6 +55,7 @@ def test_counts_and_cuts_of_ranges(golden: Answers, topic: str) -> None:
     start, end = times[len(times) // 4], times[-len(times) // 4]
     found = golden.ask("counts", topic=topic, start=start, end=end, buckets=7)
     assert found["exact"] and found["why"] == []
+    assert (found["start_ms"], found["end_ms"]) == (start, end)
     wanted = Counter((one - start) // found["step_ms"] for one in times if start <= one < end)
     assert found["counts"] == [wanted[bucket] for bucket in range(len(found["counts"]))]
     cut = golden.ask("cut", topic=topic, start=start, end=end)

@@ -20,6 +20,7 @@ from tests.broker.conftest import RunningBroker
 from tests.cli.conftest import KAFKA_3, run
 from tests.patience import PATIENCE_S
 from tests.web.conftest import BROKERS, FOLDER, NOW, Answers, answering
+from tests.web.leaderless import RECORDS, Leaderless
 from tidelog import NewRecord
 from tidelog.clock import ManualClock
 from tidelog.web import source_pool
@@ -96,6 +97,21 @@ def test_a_tail_shows_what_arrives(both: Both, source: str) -> None:
 
 def values(events: list[bytes]) -> list[str]:
     return [json.loads(one.split(b"data: ")[1])["value"]["text"] for one in events if one.startswith(b"event: record\n")]
+
+
+def test_a_partition_without_a_leader_hides_no_other(tmp_path: Path) -> None:
+    with Leaderless() as broker, answering(broker.address) as found:
+        one, other = found.ask("topic", topic="t")["partitions"]
+        assert (one["pending"], one["end"]) == (False, RECORDS)
+        assert other == {"partition": 1, "pending": True, "notes": []}
+        listed = found.ask("topics")
+        assert not listed["pending"], "another request would find no more"
+        (row,) = listed["topics"]
+        assert (row["records"], row["notes"]) == (None, ["partitions not read: 1"])
+        broker.leaders[1] = 1
+        assert [part["end"] for part in found.ask("topic", topic="t")["partitions"]] == [RECORDS, RECORDS]
+        (row,) = found.ask("topics")["topics"]
+        assert (row["records"], row["notes"]) == (2 * RECORDS, [])
 
 
 def test_appended_records_are_seen(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import click
 
 from tidelog.cli.local_path import LocalPath
-from tidelog.client.connections.addresses import secured
+from tidelog.client.connections.addresses import parse_addresses, secured
+from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import folder_path
 from tidelog.sources.opening import in_storage, kind_of, takes_options, tiered
 
@@ -114,6 +115,8 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         value = tiered(value, ctx.meta.get(_TIER), ctx.meta.get(_TIER_KEYS, ()))
     kind = kind_of(value)
     if file is None and not given:
+        if kind.is_cluster:
+            value = _checked(ctx, param, value)
         return _at_point(ctx, str(folder_path(value)) if kind.is_local else value)
     if takes_options(value):
         return _at_point(ctx, _with_options(value, file, given))
@@ -121,7 +124,16 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         of_target = any(one.name == "target_config" for one in ctx.command.params)
         hint = "; the options of TARGET's bucket are read from --target-config FILE" if of_target else ""
         raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}{hint}.", ctx)
-    return _secured(value, file, given)
+    return _checked(ctx, param, _secured(value, file, given))
+
+
+def _checked(ctx: click.Context, param: click.Parameter, brokers: str) -> str:
+    """Return the addresses of brokers. Raises BadParameter if one is invalid."""
+    try:
+        parse_addresses(brokers)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    return brokers
 
 
 def _at_point(ctx: click.Context, value: str) -> str:
@@ -149,9 +161,9 @@ def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None]
 
     def reached_so(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         file = ctx.meta.get(f"{_FILE}.{of}")
-        if value is None or file is None or not kind_of(value).is_cluster:
+        if value is None or not kind_of(value).is_cluster:
             return value
-        return _secured(value, file, {})
+        return _checked(ctx, param, value if file is None else _secured(value, file, {}))
 
     return reached_so
 

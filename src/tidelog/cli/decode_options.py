@@ -13,6 +13,7 @@ import click
 
 from tidelog.cli.client_options import Decorated
 from tidelog.cli.local_path import LocalPath
+from tidelog.cli.option_values import usage_errors
 
 if TYPE_CHECKING:
     from tidelog.decoding.decodings import DecodeTexts, Decodings
@@ -67,9 +68,16 @@ def decodings_in_use() -> Decodings | None:
         if given.schemas or given.registry is not None:
             raise click.UsageError("--schema, --registry and --registry-config need --decode or --key-decode.")
         return None
+    return parsed_decodings(given)
+
+
+def parsed_decodings(given: DecodeTexts) -> Decodings:
+    """Return the decodings that the options select, with the schemas of files. Raises UsageError, StorageError."""
     from tidelog.decoding.decodings import Decodings
 
-    decodings = Decodings.parse(given.texts, key_texts=given.key_texts, schemas=given.schemas, registry=given.registry)
+    options = (("--decode", given.texts), ("--key-decode", given.key_texts), ("--schema", given.schemas))
+    with usage_errors(", ".join(name for name, texts in options if texts)):
+        decodings = Decodings.parse(given.texts, key_texts=given.key_texts, schemas=given.schemas, registry=given.registry)
     decodings.check_schemas()
     return decodings
 

@@ -1,11 +1,15 @@
-"""Reports options whose value is missing on the command line."""
+"""Reports options whose value is missing or wrong on the command line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise, takewhile
 from types import TracebackType
 
 import click
+
+from tidelog.errors import InvalidArgumentError
 
 _HINTS = {"-f": "; to wait for new records, use --follow"}
 """A hint for an option that has another meaning in other tools: `tail -f`."""
@@ -20,6 +24,17 @@ class CommandContext(click.Context):
         if isinstance(exc_value, click.UsageError) and exc_value.ctx is None:
             exc_value.ctx = self
         return super().__exit__(exc_type, exc_value, tb)
+
+
+@contextmanager
+def usage_errors(option: str = "") -> Iterator[None]:
+    """Raise a UsageError, which ends the command with code 2, where the block raises InvalidArgumentError. The block must only
+    check values of the command line. The message begins with `option` if it is given.
+    """
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise click.UsageError(f"{option}: {error}" if option else str(error)) from None
 
 
 def refuse_options_as_values(ctx: click.Context, args: list[str]) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from tidelog.cli.client_options import TIER_OPTIONS, Decorated, client_options, keep_broker_file, reached
+from tidelog.cli.option_values import usage_errors
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
-from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import folder_path
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.sources.opening import FOLDERS, OBJECTS, POINT, TIERED, kind_of
@@ -223,10 +223,8 @@ def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
 
 def duration_ms(option: str, text: str) -> int:
     """Return the value of an option in ms. Raises a UsageError that names the option."""
-    try:
+    with usage_errors(option):
         return parse_duration(text)
-    except InvalidArgumentError as error:
-        raise click.UsageError(f"{option}: {error}") from None
 
 
 def positive_duration_ms(option: str, text: str) -> int:

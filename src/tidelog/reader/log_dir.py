@@ -352,7 +352,8 @@ class LogDir:
         try:
             return [entry.name for entry in self.path.iterdir()]
         except FileNotFoundError:
-            raise DataDirNotFoundError("no such folder", path=self.path) from None
+            hint = "; for brokers, give HOST:PORT" if str(self.path) == self.path.name else ""
+            raise DataDirNotFoundError(f"no such folder{hint}", path=self.path) from None
         except NotADirectoryError:
             hint = ""
             if names.is_log_file(self.path.name):

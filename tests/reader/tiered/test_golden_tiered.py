@@ -174,7 +174,7 @@ def test_nothing_is_missing_and_without_a_tier_it_is_said(golden: Golden) -> Non
     assert [one for topic in TOPICS for one in folder.missing(topic)] == []
     lost = run("cat", str(golden.data), "orders")
     assert lost.exit_code == 3
-    assert "remote storage" in lost.stderr and "option tier" in lost.stderr
+    assert "remote storage: set --tier to its address" in lost.stderr
 
 
 def test_remote_storage_alone(copy: Golden, caplog: pytest.LogCaptureFixture) -> None:

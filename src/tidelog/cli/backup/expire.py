@@ -6,7 +6,7 @@ import click
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.expire import expire
-from tidelog.cli.backup.spans import parse_span
+from tidelog.cli.backup.spans import checked_span, parse_span
 from tidelog.cli.backup.target import backup_argument
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
@@ -17,10 +17,13 @@ from tidelog.clock import SystemClock
 
 @click.command("expire")
 @backup_argument
-@click.option("--keep", metavar="TIME", required=True, help="Keep points that are newer than this: 30d, 12h.")
+@click.option(
+    "--keep", metavar="TIME", required=True, callback=checked_span, help="Keep points that are newer than this: 30d, 12h."
+)
 @click.option(
     "--grace",
     metavar="TIME",
+    callback=checked_span,
     default="24h",
     show_default=True,
     help="How long to keep objects that belong to no point: a running backup may be writing them.",

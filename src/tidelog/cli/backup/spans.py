@@ -16,3 +16,11 @@ def parse_span(option: str, text: str) -> int:
     if text.strip().isdigit():
         raise click.UsageError(f"{option} {text} has no unit: expected {option} {text}d, {text}h, {text}m or {text}s.")
     return duration_ms(option, text)
+
+
+def checked_span(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Return the value of an option, unless `parse_span` raises an error: a callback of click, which runs before a backup is
+    opened.
+    """
+    parse_span(param.opts[0], value)
+    return value

@@ -16,6 +16,7 @@ import click
 
 from tidelog.cli.decode_options import decode_options, decodings_in_use
 from tidelog.cli.lean_imports import lean_imports
+from tidelog.cli.option_values import usage_errors
 from tidelog.cli.options import data_dir_of, wanted_partitions
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import csv_lines, json_line, show_count, table
@@ -26,7 +27,6 @@ from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
-from tidelog.errors import InvalidArgumentError
 from tidelog.model import KAFKAS_TOPICS
 from tidelog.near_names import did_you_mean
 from tidelog.sources.opening import open_source
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tidelog.decoding.decodings import Decodings
     from tidelog.sources.scan_plan import ScanPlan
     from tidelog.sources.selection.decoded_records import DecodedRecords
+    from tidelog.sources.selection.filters import Filter
     from tidelog.sources.split import Split
 
 
@@ -55,10 +56,12 @@ def command(options: CatOptions) -> None:
     """
     with lean_imports():
         import pyarrow  # noqa: F401
-    try:
+    with usage_errors():
         offsets = None if options.offset is None else parse_offset(options.offset)
-    except InvalidArgumentError as error:
-        raise click.UsageError(str(error)) from None
+        if options.format_string is not None:
+            from tidelog.cli.records.format_string import parse_format
+
+            parse_format(options.format_string)
     if options.follows and offsets is not None and offsets.end is not None:
         raise click.UsageError("--follow and an --offset with an end cannot be combined.")
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
@@ -67,6 +70,7 @@ def command(options: CatOptions) -> None:
     if decodings is not None:
         from tidelog.sources.selection.decoded_records import DecodedRecords
     decoder = None if decodings is None else DecodedRecords(decodings)
+    filters = _filters(options, decodings)
     echo_moment(options.start)
     echo_moment(options.end)
     with (
@@ -78,17 +82,8 @@ def command(options: CatOptions) -> None:
         from tidelog.cli.records.reading import Reading, announce, why_empty
         from tidelog.cli.records.topic_names import named_topics
         from tidelog.sources.plan import scan_request
-        from tidelog.sources.selection.filters import filter_notices, filters_for
+        from tidelog.sources.selection.filters import filter_notices
 
-        filters = filters_for(
-            options.keys,
-            options.expressions,
-            options.headers,
-            options.where,
-            ignores_case=options.ignores_case,
-            decodings=decodings,
-            prefix="--",
-        )
         request = scan_request(
             "",
             start=None if options.start is None else options.start.time_ms,
@@ -143,6 +138,21 @@ def command(options: CatOptions) -> None:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
     if not reading.report.is_complete:
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def _filters(options: CatOptions, decodings: Decodings | None) -> list[Filter]:
+    from tidelog.sources.selection.filters import filters_for
+
+    with usage_errors():
+        return filters_for(
+            options.keys,
+            options.expressions,
+            options.headers,
+            options.where,
+            ignores_case=options.ignores_case,
+            decodings=decodings,
+            prefix="--",
+        )
 
 
 def _with_internal(given: Decodings | None, options: CatOptions, format_name: str) -> Decodings | None:

@@ -408,7 +408,7 @@ def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | Non
         match = _TOPIC.fullmatch(text)
         if match is None:
             raise click.UsageError(
-                f"{text!r} is neither a topic nor a topic with partitions: expected a value such as orders or orders:0,3."
+                f"--topic: {text!r} is neither a topic nor a topic with partitions: expected orders or orders:0,3, for example."
             )
         topic = match["topic"]
         numbers = [] if match["partitions"] is None else [int(number) for number in match["partitions"].split(",")]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import click
 
+from tidelog.cli.client_options import reached_by
 from tidelog.cli.kafka_admin import KafkaAdmin
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import (
@@ -56,7 +57,11 @@ _SHOWN_NAMES = 5
     "--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=LocalPath(), help="The log.dir of the Kafka broker."
 )
 @click.option(
-    "--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka broker that takes over; it must be running."
+    "--bootstrap-server",
+    metavar="HOST:PORT",
+    required=True,
+    callback=reached_by("bootstrap-server"),
+    help="The Kafka broker that takes over; it must be running.",
 )
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated. [default: all]")
 @click.option("--with-groups", is_flag=True, help="Also hand over consumer groups and transactions (internal topics).")

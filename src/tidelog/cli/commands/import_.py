@@ -127,6 +127,8 @@ def command(
             if name in properties:
                 raise click.UsageError(f"{name} is given twice: by --{name.replace('.', '-')} and by --config")
             properties[name] = str(value)
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise click.UsageError(f"--delimiter must be one ASCII character other than a quote or a line break, not {delimiter!r}.")
     path = Path(file)
     _check_file(path)
     # Arrow is imported only for this command, and after the cheap checks.

@@ -31,7 +31,6 @@ from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import run_clock
 from tidelog.config import LogConfig
-from tidelog.errors import InvalidArgumentError
 from tidelog.reader.log import Log
 from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.storage.folder.served_settings import ServedSettings
@@ -142,7 +141,7 @@ def _bytes(text: str) -> int:
         return -1
     match = _BYTES.fullmatch(text.strip())
     if match is None:
-        raise InvalidArgumentError("--retention-bytes is not a size", found=repr(text), expected="bytes, 500MB, 10GiB, or -1")
+        raise click.UsageError(f"--retention-bytes is not a size: found {text!r}, expected bytes, 500MB, 10GiB, or -1")
     return int(match[1]) * _FACTORS[match[2][:1].lower()]
 
 

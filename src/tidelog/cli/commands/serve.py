@@ -19,13 +19,13 @@ from pathlib import Path
 
 import click
 
-from tidelog.broker.requests.listeners import parse_address
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
 from tidelog.cli.serving.configuration import (
+    address_of,
     file_properties,
     one_folder,
     process_count,
@@ -109,6 +109,7 @@ def command(
         )
         ctx.exit(0 if is_fine else EXIT_ERROR)
     given = single_properties(properties)
+    metrics_at = address_of("--metrics", metrics)
     # Imported here, so that listing the commands does not import asyncio and the storage engine.
     from tidelog.cli.serving.process import serve
 
@@ -130,11 +131,9 @@ def command(
             from tidelog.cli.serving.processes import serve_processes
 
             log = ["--log-level", log_level, "--log-format", log_format]
-            at = None if metrics is None else parse_address(metrics)
-            if not serve_processes(Path(folder), {**file, **given}, config, clock, process_count(processes), log, at):
+            if not serve_processes(Path(folder), {**file, **given}, config, clock, process_count(processes), log, metrics_at):
                 ctx.exit(EXIT_ERROR)
             return
-        metrics_at = None if metrics is None else parse_address(metrics)
         if not serve(folder, wanted.manager, config, clock, metrics_at, read_only=read_only):
             ctx.exit(EXIT_ERROR)
 

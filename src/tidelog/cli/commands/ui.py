@@ -7,7 +7,7 @@ import webbrowser
 import click
 
 from tidelog.cli.client_options import client_options, reached
-from tidelog.cli.decode_options import decode_options, decode_texts
+from tidelog.cli.decode_options import decode_options, decode_texts, parsed_decodings
 from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.output import print_lines
@@ -40,13 +40,14 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     The command prints the page's address, which contains a token: only people with the address can see the page. Without a
     source, the page shows the current folder. Ctrl-C ends it.
     """
+    if not host.strip():
+        raise click.UsageError("--host is empty: expected an address of this machine, such as 127.0.0.1.")
     with imported_from("ui", "starlette or uvicorn"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     with lean_imports():
         import pyarrow  # noqa: F401
 
-        from tidelog.decoding.decodings import Decodings
         from tidelog.web.context import Context
         from tidelog.web.server import PageServer, is_loopback
 
@@ -57,7 +58,7 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     decode = decode_texts()
     context = Context.of(sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=decode)
     # Report an unknown format, an unreadable schema and an unreadable source at once, not in the browser.
-    Decodings.parse(decode.texts, key_texts=decode.key_texts, schemas=decode.schemas, registry=decode.registry).check_schemas()
+    parsed_decodings(decode)
     for pool in context.sources.pools:
         with pool.borrowed():
             pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from tidelog.cli.client_options import config_option, reached_by
@@ -60,6 +62,11 @@ def command(
     if groups and all_groups:
         raise click.UsageError("--group and --all-groups cannot be combined.")
     pause_ms = duration_ms("--pause", pause)
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise click.UsageError(f"--pattern: not a regular expression: {error}") from None
 
     from tidelog.spark.jobs.mirror import MirrorOptions, mirror
 

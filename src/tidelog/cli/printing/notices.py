@@ -32,6 +32,8 @@ class _NoteHandler(logging.Handler):
         self.note(record.getMessage())
 
     def note(self, message: str) -> None:
+        # The reader's messages use the name that the option has in Python and Spark.
+        message = message.replace("the option tier", "--tier")
         if message not in self.printed:
             self.printed.add(message)
             print_line(message, terminal.YELLOW, "note: ", "warning")

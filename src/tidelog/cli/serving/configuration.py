@@ -15,6 +15,7 @@ from tidelog.broker.requests.listeners import Listener, joined, parse_address, p
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, described, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
+from tidelog.cli.option_values import usage_errors
 from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
 from tidelog.properties_file import read_properties_file
@@ -76,23 +77,28 @@ def effectless(found: Mapping[str, str], wanted: ServerProperties) -> Effectless
 
 
 def with_addresses(config: BrokerConfig, listen: str | None, advertise: str | None) -> BrokerConfig:
-    """Return the configuration with the addresses of `--listen` and `--advertise`. Raise InvalidArgumentError if one is
-    invalid.
-    """
+    """Return the configuration with the addresses of `--listen` and `--advertise`. Raise UsageError if one is invalid."""
     if listen is None and advertise is None:
         return config
-    advertised = None if advertise is None else parse_address(advertise)
+    advertised = address_of("--advertise", advertise)
     if listen is None:
         assert advertised is not None
         first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
         return replace(config, listeners=(first, *config.listeners[1:]))
-    host, port = parse_address(listen)
     # Use the same listener name everywhere, because other brokers of a cluster look up the listener by its name.
     name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
-    if advertised is not None:
-        return replace(config, listeners=(Listener(name, host, port, *advertised),))
-    (one,) = parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"})
+    with usage_errors("--listen"):
+        host, port = parse_address(listen)
+        if advertised is not None:
+            return replace(config, listeners=(Listener(name, host, port, *advertised),))
+        (one,) = parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"})
     return replace(config, listeners=(one._replace(name=name),))
+
+
+def address_of(option: str, text: str | None) -> tuple[str, int] | None:
+    """Return the host and the port that an option gives, None if it is not given. Raises UsageError."""
+    with usage_errors(option):
+        return None if text is None else parse_address(text)
 
 
 def process_count(processes: str) -> int:

@@ -63,6 +63,7 @@ def counts(context: Context, query: Query, job: Job) -> Answer:
             read_bytes = _by_reading(source, wanted, grid, job)
     return {
         "start_ms": plain(grid.start_ms),
+        "end_ms": plain(grid.end_ms),
         "step_ms": plain(grid.step_ms),
         "counts": grid.whole(),
         "exact": not grid.why,

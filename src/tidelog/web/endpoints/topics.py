@@ -51,7 +51,7 @@ def topics(context: Context, query: Query, job: Job) -> Answer:
     """Return the topics whose names contain `q`, sorted by one of `ORDERS`, in reverse with `desc`.
 
     `after` is the last name of the previous page if topics are sorted by name, otherwise the number of topics before the page.
-    Topics whose sizes and times are not known yet come last, and `pending` is true if there are any.
+    Topics whose sizes and times are not known come last, and `pending` is true if another request may find them.
     """
     order, is_down = query.choice("sort", ORDERS), query.flag("desc")
     limit = query.number("limit", 100, 1, MAX_TOPICS)
@@ -73,7 +73,8 @@ def topics(context: Context, query: Query, job: Job) -> Answer:
             rows = ranked[first : first + limit]
             is_more = len(ranked) > first + limit
         shown_point = point(source)
-    is_pending = any(row["pending"] for row in (rows if is_by_name else found))
+    # Brokers are asked for everything at once: a second request finds no more.
+    is_pending = source.cluster is None and any(row["pending"] for row in (rows if is_by_name else found))
     return {"topics": rows, "total": len(listed), "more": is_more, "pending": is_pending, "point": shown_point}
 
 
@@ -92,12 +93,18 @@ def _rows(context: Context, source: Source, names: list[str], job: Job) -> list[
     answer = []
     for name in names:
         parts = [figures.get(TopicPartition(name, number)) for number in numbers.get(name, ())]
-        answer.append({"topic": name, "internal": is_hidden(name), "partitions": len(parts), **_totals(parts)})
+        row = {"topic": name, "internal": is_hidden(name), "partitions": len(parts), **_totals(parts)}
+        if source.cluster is not None and None in parts:
+            row["notes"].append(f"partitions not read: {parts.count(None)}")
+        answer.append(row)
     return answer
 
 
 def topic(context: Context, query: Query, job: Job) -> Answer:
-    """Return a topic's settings, and its partitions after the number `after`. If time runs out, `more` partitions are left."""
+    """Return a topic's settings, and its partitions after the number `after`. If time runs out, `more` partitions are left.
+
+    A partition without a leader is `pending`, and has no figures.
+    """
     name, after = query.required("topic"), query.number("after", -1, -1, 2**31 - 1)
     with context.sources.named(query.text("source")).borrowed() as source:
         numbers = source.partitions(name)
@@ -178,7 +185,16 @@ def _found(
 
 
 def _reported(source: Source, keys: list[TopicPartition]) -> dict[TopicPartition, Summary]:
-    """Return what brokers report about partitions. Brokers report times only for records that they are asked to find."""
+    """Return what brokers report about partitions that have a leader. Brokers report times only for records that they are asked
+    to find.
+    """
+    from tidelog.client.connections.cluster import NO_LEADER
+
+    assert source.cluster is not None
+    without = [key for key in keys if source.cluster.leader(key).node_id == NO_LEADER]
+    if without:
+        source.cluster.refresh({key.topic for key in without})
+        keys = [key for key in keys if source.cluster.leader(key).node_id != NO_LEADER]
     ends = source.ends(keys)
     sizes: Mapping[TopicPartition, int] = {}
     with suppress(TidelogError):  # Sizes are unknown if the user may not ask for them.

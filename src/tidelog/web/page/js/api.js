@@ -10,12 +10,13 @@ export class Problem extends Error {
   }
 }
 
-/** Return the address of an endpoint. Empty parameters are left out. */
-export function address(endpoint, params = {}) {
-  const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
-  return `api/${endpoint}${given.length ? `?${query}` : ""}`;
+/** Return a path with its parameters. Empty ones are left out. */
+export function withQuery(path, params) {
+  const given = Object.entries(params).filter(([, value]) => value != null && value !== "");
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
+
+export const address = (endpoint, params = {}) => withQuery(`api/${endpoint}`, params);
 
 async function problemOf(response) {
   try {
@@ -61,7 +62,7 @@ export function shownProblem(error, retry) {
     ["where", error.where],
     ["found", error.found],
     ["expected", error.expected],
-  ].filter(([, value]) => value !== undefined && value !== null && value !== "");
+  ].filter(([, value]) => value);
   return el(
     "div",
     { class: "problem", role: "alert" },

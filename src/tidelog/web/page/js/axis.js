@@ -62,16 +62,3 @@ export function bucketsOf(axis) {
   const number = Math.max(1, Math.ceil((axis.to - start) / step));
   return { start, end: bounded(start + number * step), buckets: number };
 }
-
-/** Return how many of `total` records may be outside the axis at each end: their clocks are probably wrong. */
-const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
-
-/** Return the time range of the counts without strays at both ends. `spare` has the strays that an earlier call left over. */
-export function bulk({ start_ms: start, step_ms: step, counts }, spare) {
-  const total = counts.reduce((one, other) => one + other, 0);
-  let { before, after } = spare ?? { before: strays(total), after: strays(total) };
-  let [first, last] = [0, total ? counts.length - 1 : 0];
-  for (; first < last && counts[first] <= before; first++) before -= counts[first];
-  for (; last > first && counts[last] <= after; last--) after -= counts[last];
-  return { from: bounded(start + first * step), to: bounded(start + (total ? last + 1 : counts.length) * step), spare: { before, after } };
-}

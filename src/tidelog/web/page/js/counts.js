@@ -27,8 +27,7 @@ const short = new Intl.NumberFormat("en", { notation: "compact" });
 const fitting = (text, room) => (Math.max(...text.split("\n").map((line) => line.length)) * 3.6 > room ? "" : text);
 
 export class Counts {
-  constructor(answered) {
-    this.answered = answered;
+  constructor() {
     this.ask = asker();
     this.chart = null;
     this.answer = null;
@@ -55,7 +54,6 @@ export class Counts {
       if (this.answer) await this.draw(); // What is known, in the new width and time, until the answer comes.
       this.answer = await this.ask("counts", { ...wanted, ...bucketsOf(axis) });
       await this.draw();
-      this.answered(this.answer);
     } catch (error) {
       if (isAborted(error)) return;
       this.answer = null;

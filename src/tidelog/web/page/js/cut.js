@@ -22,13 +22,13 @@ const sum = (rows, name) => rows.reduce((total, row) => total + Number(row[name]
 export function cutPart(root, topic) {
   return askedPart(root, {
     endpoint: "cut",
-    wantedOf: ({ start, end, partitions, exact }) => (start === undefined && end === undefined ? null : { ...topic.wanted, partitions, exact, start: start ?? topic.first_ms, end: end ?? topic.last_ms + 1 }),
+    wantedOf: ({ start, end, partitions, exact }) => (start === undefined && end === undefined ? null : { ...topic.wanted, partitions, exact, start, end }),
     none: el("p", { class: "empty" }, "Choose a range above to see how many of its records are missed by a consumer that reads from the offset of its start to the offset of its end."),
     draw: ({ partitions, done, exact_counts: isExact }, params) => {
       const [exact, got, lost, more] = ["exact", "cut", "lost", "superfluous"].map((name) => sum(partitions, name));
       return [
         el("p", { class: "statement" }, "The range has ", el("strong", {}, counted(exact, "record")), ". Reading from the offset of its start to the offset of its end finds ", el("strong", {}, count(exact - lost)), " of them, loses ", el("strong", { class: lost ? "bad" : undefined }, count(lost)), `, and reads ${count(more)} from outside the range.`),
-        el("p", { class: "quiet small" }, `${time(params.start ?? topic.first_ms)} to ${time(params.end ?? topic.last_ms + 1)}. Kafka returns the offset of the first record at or after a time; late records come after that offset. ${counted(got, "record")} read in all.`),
+        el("p", { class: "quiet small" }, `${params.start === undefined ? "The first record" : time(params.start)} to ${params.end === undefined ? "the last record" : time(params.end)}. Kafka returns the offset of the first record at or after a time; late records come after that offset. ${counted(got, "record")} read in all.`),
         !isExact && el("p", { class: "note" }, "Estimated, because exact counts would take long to read. ", el("a", { href: linkWith({ exact: 1 }) }, "Count exactly")),
         !done && el("p", { class: "problem" }, "The time limit was reached before all partitions were counted: the sums cover only those below."),
         pagedTable("The cut by offsets, by partition", COLUMNS, partitions, params),

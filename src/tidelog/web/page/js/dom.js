@@ -4,12 +4,12 @@ const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, props, children) {
   for (const [name, value] of Object.entries(props)) {
-    if (value === undefined || value === null || value === false) continue;
+    if (value == null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked") node[name] = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat(Infinity).filter((one) => one !== undefined && one !== null && one !== false));
+  node.append(...children.flat(Infinity).filter((one) => one != null && one !== false));
   return node;
 }
 
@@ -19,8 +19,8 @@ export const el = (tag, props = {}, ...children) => fill(document.createElement(
 export const svg = (tag, props = {}, ...children) => fill(document.createElementNS(SVG, tag), props, children);
 
 export function put(node, ...children) {
-  node.replaceChildren(...children.flat(Infinity).filter((one) => one !== undefined && one !== null && one !== false));
-  return node;
+  node.replaceChildren();
+  return fill(node, {}, children);
 }
 
 /** Tell a screen reader what has changed. */

@@ -31,7 +31,7 @@ function formatOf(precision) {
 
 /** Format epoch ms in the chosen zone: `2026-11-17 09:00:00.123`. A time that a Date cannot hold stays a number. */
 export function time(ms, precision = "ms") {
-  if (ms === null || ms === undefined) return "–";
+  if (ms == null) return "–";
   const number = Number(ms);
   if (number === -1) return "no timestamp";
   if (!(Math.abs(number) <= FARTHEST)) return `${ms} ms`;
@@ -56,7 +56,7 @@ const UNITS = [
 
 /** Format a span in ms with at most two units: `2h 5m`. */
 export function span(ms) {
-  if (ms === null || ms === undefined) return "–";
+  if (ms == null) return "–";
   let left = Math.abs(Math.round(Number(ms)));
   if (left === 0) return "0s";
   const parts = [];
@@ -71,7 +71,7 @@ export function span(ms) {
 
 /** Format a whole number with separators. Beyond 2^53 the server sends a string. */
 export function count(value) {
-  if (value === null || value === undefined) return "–";
+  if (value == null) return "–";
   return (typeof value === "string" ? BigInt(value) : value).toLocaleString("en");
 }
 
@@ -81,7 +81,7 @@ export const counted = (value, noun) => `${count(value)} ${noun}${Number(value) 
 export const pointOf = (point) => (point ? `point ${count(point.sequence)} of a backup, taken ${time(point.taken_ms, "minute")}` : "");
 
 export function bytes(value) {
-  if (value === null || value === undefined) return "–";
+  if (value == null) return "–";
   let left = Number(value);
   for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
     if (left < 1024 || unit === "TiB") return unit === "B" ? `${count(left)} B` : `${left.toFixed(1)} ${unit}`;

@@ -6,21 +6,24 @@ import { askedPart } from "./part.js";
 import { linkTo } from "./state.js";
 import { pagedTable } from "./table.js";
 
+const LAG = [
+  { name: "Lag", sort: "lag", downFirst: true, class: "number", cell: (row) => count(row.lag) },
+  { name: "Behind", sort: "lag_ms", downFirst: true, class: "number", cell: (row) => span(row.lag_ms) },
+];
+
 const GROUPS = [
   { name: "Group", sort: "group", class: "name", cell: (row) => el("a", { href: linkTo("group", { group: row.group }) }, row.group) },
   { name: "State", sort: "state", cell: (row) => [row.state, row.type && row.type !== "classic" && el("span", { class: "mark" }, row.type), row.keeps_positions && el("span", { class: "mark" }, "positions of a writer")] },
   { name: "Members", sort: "members", downFirst: true, class: "number wide-only", cell: (row) => count(row.members) },
   { name: "Partitions", sort: "partitions", downFirst: true, class: "number wide-only", cell: (row) => count(row.partitions) },
-  { name: "Lag", sort: "lag", downFirst: true, class: "number", cell: (row) => count(row.lag) },
-  { name: "Behind", sort: "lag_ms", downFirst: true, class: "number", cell: (row) => span(row.lag_ms) },
+  ...LAG,
 ];
 
 const PARTITIONS = [
   { name: "Partition", sort: "topic", class: "name", cell: (row) => el("a", { href: linkTo("topic", { topic: row.topic, partitions: row.partition }) }, `${row.topic} ${row.partition}`) },
   { name: "Committed", class: "number wide-only", cell: (row) => count(row.committed) },
   { name: "End", class: "number wide-only", cell: (row) => count(row.end) },
-  { name: "Lag", sort: "lag", downFirst: true, class: "number", cell: (row) => count(row.lag) },
-  { name: "Behind", sort: "lag_ms", downFirst: true, class: "number", cell: (row) => span(row.lag_ms) },
+  ...LAG,
   { name: "Lost", sort: "lost", downFirst: true, class: "number", cell: (row) => el("span", { class: row.lost ? "bad" : undefined }, count(row.lost)) },
   { name: "Next record of", class: "time wide-only", cell: (row) => time(row.next_ms, "second") },
 ];

@@ -1,7 +1,7 @@
 // Shows how the offset for a time is found: the bar of each step is the part that the step above selected.
 
 import { el, field, svg } from "./dom.js";
-import { ask, shownProblem } from "./api.js";
+import { asker, isAborted, shownProblem } from "./api.js";
 import { bytes, chosenZone, count, counted, time } from "./format.js";
 import { askedPart } from "./part.js";
 import { partitionChoice } from "./segment_list.js";
@@ -46,29 +46,27 @@ function segmentsStep(steps) {
   const passed = steps.filter((one) => one.skipped === "too early").reduce((sum, one) => sum + one.count, 0);
   const words = [
     el("p", {}, `${counted(number, "segment")} looked at; ${VERDICTS[last.verdict] ?? last.verdict}: `, el("code", {}, name(last.file))),
-    el("p", { class: "quiet" }, passed ? `${counted(passed, "earlier one")} ${passed === 1 ? "has" : "have"} no record that late. ` : "", last.largest_ms !== null && last.largest_ms !== undefined ? `Its largest timestamp, by the ${last.source}: ${time(last.largest_ms)}` : ""),
+    el("p", { class: "quiet" }, passed ? `${counted(passed, "earlier one")} ${passed === 1 ? "has" : "have"} no record that late. ` : "", last.largest_ms != null ? `Its largest timestamp, by the ${last.source}: ${time(last.largest_ms)}` : ""),
   ];
   const boxes = Math.min(number, MOST_BOXES);
   return { title: "Segments", words, mark: [(boxes - 1) / boxes, 1], cuts: cutsOf(boxes), past: (boxes - 1) / boxes };
 }
 
+/** Return how a look-up in an index is drawn; `early`, `entry` and `last` return the words. */
+const index = (title, early, entry, last) => (step) => ({
+  title,
+  words: [
+    el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is ${early(step)}` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${entry(step)}`),
+    step.slot >= 0 && el("p", { class: "quiet" }, `The last entry ${last(step)}.`),
+  ],
+  mark: slotMark(step), cuts: cutsOf(step.entries),
+});
+
+const atOrBelow = (step) => `at or below offset ${count(step.target_offset)}`;
+
 const DRAWN = {
-  time_index: (step) => ({
-    title: "Time index",
-    words: [
-      el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is early enough: the search begins at the segment's start.` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${time(step.ms)} → offset ${count(step.offset)}`),
-      step.slot >= 0 && el("p", { class: "quiet" }, "The last entry before the time."),
-    ],
-    mark: slotMark(step), cuts: cutsOf(step.entries),
-  }),
-  offset_index: (step) => ({
-    title: "Offset index",
-    words: [
-      el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is at or below offset ${count(step.target_offset)}: position 0` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: offset ${count(step.offset)} → position ${count(step.position)}`),
-      step.slot >= 0 && el("p", { class: "quiet" }, `The last entry at or below offset ${count(step.target_offset)}.`),
-    ],
-    mark: slotMark(step), cuts: cutsOf(step.entries),
-  }),
+  time_index: index("Time index", () => "early enough: the search begins at the segment's start.", (step) => `${time(step.ms)} → offset ${count(step.offset)}`, () => "before the time"),
+  offset_index: index("Offset index", (step) => `${atOrBelow(step)}: position 0`, (step) => `offset ${count(step.offset)} → position ${count(step.position)}`, atOrBelow),
   batches: (step) => ({
     title: "Batches",
     words: [
@@ -114,12 +112,12 @@ function picture({ steps, answer, read_bytes: read }, params) {
     return item;
   });
   const kafka = steps.find((one) => one.step === "kafka");
-  const record = answer && answer.offset !== null && answer.offset !== undefined && answer.offset >= 0;
+  const record = answer && answer.offset != null && answer.offset >= 0;
   const same = kafka && record && Number(kafka.offset) === Number(answer.offset);
   return [
     el("p", { class: "statement answer", role: "status" }, record ? ["The first record at or after the time is ", el("a", { href: linkWith({ part: undefined, record: `${params.lookup_partition ?? answer.partition ?? 0}:${answer.offset}`, start: undefined, end: undefined }) }, `offset ${count(answer.offset)}`), `, of ${time(answer.timestamp_ms)}.`] : "No record is at or after that time."),
     items.length > 0 ? el("ol", { class: "steps" }, items) : el("p", { class: "quiet" }, "Brokers do not report the steps of a search: they are shown only for a folder."),
-    el("p", { class: "quiet" }, read !== undefined && read !== null && `${bytes(read)} read. `, kafka && (same ? "Apache Kafka finds the same record." : `Apache Kafka finds ${Number(kafka.offset) < 0 ? "no record" : `offset ${count(kafka.offset)}`}.`)),
+    el("p", { class: "quiet" }, read != null && `${bytes(read)} read. `, kafka && (same ? "Apache Kafka finds the same record." : `Apache Kafka finds ${Number(kafka.offset) < 0 ? "no record" : `offset ${count(kafka.offset)}`}.`)),
   ];
 }
 
@@ -128,6 +126,7 @@ export function lookupPart(root, topic) {
   const place = el("span", {});
   const said = el("div", { class: "said" });
   const partitionOf = (params) => params.lookup_partition ?? (params.partitions ?? String(topic.partitions[0]?.partition ?? 0)).split(",")[0];
+  const ask = asker();
   let shown = "";
   let at;
   const form = el("form", { class: "bar", onsubmit: submit }, field("Time", input), place, el("button", { class: "primary" }, "Find"), said);
@@ -141,11 +140,11 @@ export function lookupPart(root, topic) {
       said.replaceChildren();
       change({ at: start?.ms });
     } catch (error) {
-      said.replaceChildren(shownProblem(error));
+      if (!isAborted(error)) said.replaceChildren(shownProblem(error));
     }
   }
 
-  return askedPart(root, {
+  const part = askedPart(root, {
     endpoint: "lookup",
     none: el("p", { class: "empty" }, "Type a time, or choose a range above to look up its start. The picture shows how the offset is found: by segments, time index, offset index and batches, down to the record."),
     head: (params) => {
@@ -157,4 +156,5 @@ export function lookupPart(root, topic) {
     wantedOf: (params) => ((params.at ?? params.start) === undefined ? null : { ...topic.wanted, partition: partitionOf(params), timestamp: params.at ?? params.start }),
     draw: (answer, params) => picture(answer, { ...params, lookup_partition: partitionOf(params) }),
   });
+  return { update: part.update, close: () => { ask.stop(); part.close(); } };
 }

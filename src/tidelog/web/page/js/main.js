@@ -13,6 +13,7 @@ import { topicsView } from "./topics.js";
 const VIEWS = { topics: topicsView, topic: topicView, groups: groupsView, group: groupView };
 
 const main = document.getElementById("main");
+let asked = null;
 let server = null;
 let shown = { key: null, view: null };
 
@@ -52,15 +53,14 @@ function fillZones() {
 }
 
 async function render() {
-  const here = current();
-  if (!server) {
-    try {
-      server = await ask("sources", {});
-    } catch (error) {
-      if (!isAborted(error)) put(main, shownProblem(error, render));
-      return;
-    }
+  try {
+    server = await (asked ??= ask("sources", {}));
+  } catch (error) {
+    asked = null;
+    put(main, shownProblem(error, render));
+    return;
   }
+  const here = current();
   chooseZone(here.params.tz ?? server.zone);
   here.params.source ??= String(server.sources[0].id);
   frame(here);

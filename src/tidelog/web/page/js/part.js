@@ -3,6 +3,8 @@
 import { asker, isAborted, shownProblem } from "./api.js";
 import { el, put } from "./dom.js";
 
+const AGAIN_MS = 300; // If the server did not find everything within its time limit, it is asked again.
+
 /**
  * `wantedOf(params)` returns the request's parameters, or null to show `none` instead. `draw(answer, params)` returns the nodes
  * for the answer, and is called whenever the address changes. `head(params)` is called first.
@@ -13,26 +15,32 @@ export function askedPart(root, { endpoint, wantedOf, draw, head, none }) {
   root.append(results);
   let key = null;
   let answer = null;
+  let latest = null;
   async function update(params) {
+    latest = params;
     head?.(params);
     const wanted = wantedOf(params);
-    if (wanted === null) {
-      key = null;
-      put(results, none);
+    const now = JSON.stringify(wanted);
+    if (now === key) {
+      if (answer) put(results, draw(answer, params));
       return;
     }
-    const now = JSON.stringify(wanted);
+    key = now;
+    answer = null;
+    ask.stop();
+    put(results, wanted ? el("p", { class: "quiet" }, "Loading …") : none);
     try {
-      if (now !== key) {
-        key = now;
-        answer = null;
-        put(results, el("p", { class: "quiet" }, "Loading …"));
-        answer = await ask(endpoint, wanted);
-      }
-      if (answer) put(results, draw(answer, params));
+      if (!wanted) return;
+      let found;
+      do {
+        answer = found = await ask(endpoint, wanted);
+        put(results, draw(found, latest)); // The order of rows, for example, may have changed meanwhile.
+        if (!found.pending) return;
+        await new Promise((done) => setTimeout(done, AGAIN_MS));
+      } while (answer === found);
     } catch (error) {
-      if (!isAborted(error)) put(results, shownProblem(error, () => { key = null; update(params); }));
+      if (!isAborted(error)) put(results, shownProblem(error, () => { key = null; update(latest); }));
     }
   }
-  return { update, close: () => ask.stop() };
+  return { update, close: () => { answer = null; ask.stop(); } };
 }

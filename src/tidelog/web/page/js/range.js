@@ -1,6 +1,6 @@
 // The form for the range: times as text, which the server parses, and buttons for frequent changes.
 
-import { ask, shownProblem } from "./api.js";
+import { asker, isAborted, shownProblem } from "./api.js";
 import { el, field, put } from "./dom.js";
 import { chosenZone, time } from "./format.js";
 import { change } from "./state.js";
@@ -9,6 +9,7 @@ const EXAMPLES = "yesterday 09:00, 09:15, -15m, +15m after the start, 2026-11-17
 
 export class RangeForm {
   constructor() {
+    this.ask = asker();
     const input = (label, placeholder) => el("input", { type: "text", "aria-label": label, placeholder, autocomplete: "off", spellcheck: "false", size: 23, title: EXAMPLES });
     this.from = input("From", "the first record");
     this.to = input("To", "the last record");
@@ -40,12 +41,12 @@ export class RangeForm {
     event.preventDefault();
     const typed = (input, at, ms) => (input.value.trim() === this.shown[at] && ms !== undefined ? ms : input.value.trim());
     try {
-      const understood = await ask("time", { start: typed(this.from, 0, this.params.start), end: typed(this.to, 1, this.params.end), tz: chosenZone() });
+      const understood = await this.ask("time", { start: typed(this.from, 0, this.params.start), end: typed(this.to, 1, this.params.end), tz: chosenZone() });
       const { start, end } = understood;
       put(this.said, el("p", { class: "quiet small" }, [start && `from ${start.text}`, end && `to ${end.text}`].filter(Boolean).join(" ")));
       change({ start: start?.ms, end: end?.ms, after: undefined, record: undefined });
     } catch (error) {
-      put(this.said, shownProblem(error));
+      if (!isAborted(error)) put(this.said, shownProblem(error));
     }
   }
 }

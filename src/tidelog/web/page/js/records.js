@@ -15,6 +15,7 @@ export function recordsPart(root, topic) {
   const filters = new Filters();
   const results = el("div", { class: "results" });
   let shown = null;
+  let latest = null;
   let open = { id: null, stop: null, node: null };
   put(root, filters.root, results);
 
@@ -57,7 +58,7 @@ export function recordsPart(root, topic) {
       put(results, found.next ? el("p", { class: "empty" }, "Nothing found so far: the search has not read everything yet. ", on) : el("p", { class: "empty" }, searched ? `No record ${where} matches the search.` : `There are no records ${where}.`), scanned(found));
     } else {
       const { node, body } = recordTable(`Records of ${topic.wanted.topic}`);
-      const toggle = (record) => change({ record: params.record === idOf(record) || open.id === idOf(record) ? undefined : idOf(record) });
+      const toggle = (record) => change({ record: open.id === idOf(record) ? undefined : idOf(record) });
       body.append(...found.records.map((record) => recordRow(record, params, toggle)));
       const back = params.after ? () => history.back() : null;
       const on = found.next ? () => change({ after: found.next, record: undefined }) : null;
@@ -70,6 +71,7 @@ export function recordsPart(root, topic) {
     found.scanned_bytes ? el("p", { class: "quiet small" }, `${counted(found.scanned_records ?? 0, "record")} and ${bytes(found.scanned_bytes)} read for this page.`, (found.notes ?? []).map((note) => ` ${note}.`)) : null;
 
   async function update(params) {
+    latest = params;
     filters.update(params);
     const wanted = { ...topic.wanted, ...filtersOf(params), start: params.start, end: params.end, after: params.after, limit: PAGE };
     const key = JSON.stringify([wanted, params.tz]);
@@ -82,11 +84,11 @@ export function recordsPart(root, topic) {
       } catch (error) {
         if (isAborted(error)) return;
         closeRecord();
-        put(results, shownProblem(error, () => { shown = null; update(params); }));
+        put(results, shownProblem(error, () => { shown = null; update(latest); }));
       }
       results.removeAttribute("aria-busy");
     }
-    openRecord(params);
+    openRecord(latest); // It may have changed during the request.
   }
 
   return { update, close: () => { ask.stop(); closeRecord(); } };

@@ -15,7 +15,7 @@ function pin(row) {
   const keeper = row.kept_by;
   if (!keeper) return "–";
   const stamp = time(keeper.timestamp_ms, "second");
-  if (keeper.offset === null || keeper.offset === undefined) return `the file's time, ${stamp}`;
+  if (keeper.offset == null) return `the file's time, ${stamp}`;
   return [el("a", { href: recordLink(row) }, `offset ${count(keeper.offset)}`), ` of ${stamp}`, keeper.future && el("span", { class: "mark bad" }, "in the future"), row.pinned_ms > 0 && el("span", { class: "mark" }, `${span(row.pinned_ms)} longer than its own records`)];
 }
 

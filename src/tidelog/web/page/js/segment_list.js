@@ -3,14 +3,13 @@
 import { choice, el, field } from "./dom.js";
 import { bytes, count, counted, time } from "./format.js";
 import { askedPart } from "./part.js";
-import { isLate } from "./segments.js";
 import { change, linkWith } from "./state.js";
 import { pagedTable } from "./table.js";
 
 const MOST = 1000;
 
 const COLUMNS = [
-  { name: "Base offset", sort: "base_offset", class: "name underlined", cell: (row) => [row.min_ms === null || row.min_ms === undefined ? count(row.base_offset) : el("a", { href: linkWith({ start: row.min_ms, end: row.max_ms + 1, part: undefined, sort: undefined, desc: undefined, page: undefined }), title: "Records in its time range" }, count(row.base_offset)), row.count > 1 && el("span", { class: "mark" }, `${count(row.count)} segments`), row.active && el("span", { class: "mark" }, "active"), isLate(row) && el("span", { class: "mark late" }, "late records")] },
+  { name: "Base offset", sort: "base_offset", class: "name underlined", cell: (row) => [row.min_ms == null ? count(row.base_offset) : el("a", { href: linkWith({ start: row.min_ms, end: row.max_ms + 1, part: undefined, sort: undefined, desc: undefined, page: undefined }), title: "Records in its time range" }, count(row.base_offset)), row.count > 1 && el("span", { class: "mark" }, `${count(row.count)} segments`), row.active && el("span", { class: "mark" }, "active"), row.late && el("span", { class: "mark late" }, "late records")] },
   { name: "Size", sort: "bytes", downFirst: true, class: "number", cell: (row) => bytes(row.bytes) },
   { name: "Earliest", sort: "min_ms", class: "time", cell: (row) => time(row.min_ms, "second") },
   { name: "Latest", sort: "max_ms", class: "time", cell: (row) => time(row.max_ms, "second") },

@@ -10,15 +10,13 @@ const BEYOND = 4;
 const AT_ONCE = 4;
 const AGAIN_MS = 300; // If the server did not find all times within its time limit, the segments are requested again.
 
-export const isLate = (segment) => Boolean(segment.late);
-
 const timeless = (segments) => (segments.every((one) => one.base_offset === one.end_offset) ? "no records" : "no timestamps");
 
 export function described(segment) {
   const joined = segment.count > 1 ? `${count(segment.count)} segments from ${count(segment.base_offset)}` : `Segment ${count(segment.base_offset)}`;
   const records = `offsets to ${count(segment.end_offset)}, ${bytes(segment.bytes)}`;
   const times = segment.min_ms == null ? timeless([segment]) : `${time(segment.min_ms, "second")} to ${time(segment.max_ms, "second")}`;
-  const late = isLate(segment) ? ", has records from an earlier segment's time" : "";
+  const late = segment.late ? ", has records from an earlier segment's time" : "";
   return `${joined}: ${records}, ${times}${late}${segment.active ? ", active" : ""}`;
 }
 
@@ -115,7 +113,7 @@ export class Segments {
   paint(row, total) {
     const { axis } = this;
     const paths = { plain: "", late: "", active: "" };
-    const placed = row.segments.filter((one) => one.min_ms !== null && one.min_ms !== undefined);
+    const placed = row.segments.filter((one) => one.min_ms != null);
     const bar = (from, to, top, height) => {
       const left = axis.x(from) - axis.left;
       const width = Math.max(1.5, axis.x(to) - axis.left - left - 1);
@@ -125,10 +123,10 @@ export class Segments {
     for (const one of placed) {
       paths[one.active ? "active" : "plain"] += bar(one.min_ms, one.max_ms, 5, 8);
       // Below the bar: the times that an earlier segment had already reached.
-      if (isLate(one)) paths.late += bar(one.min_ms, latest === null || latest < one.min_ms ? one.max_ms : Math.min(latest, one.max_ms), 15, 5);
+      if (one.late) paths.late += bar(one.min_ms, latest === null || latest < one.min_ms ? one.max_ms : Math.min(latest, one.max_ms), 15, 5);
       latest = Math.max(latest ?? one.max_ms, one.max_ms);
     }
-    const late = placed.filter(isLate).length;
+    const late = placed.filter((one) => one.late).length;
     const label = `Partition ${row.partition}: ${counted(total ?? row.segments.length, "segment")}${late ? `, ${count(late)} late` : ""}`;
     const drawn = Object.entries(paths).filter(([, path]) => path);
     put(
@@ -144,7 +142,7 @@ export class Segments {
     const row = this.rows.get(Math.floor((y + this.root.scrollTop) / ROW));
     const low = ((y + this.root.scrollTop) % ROW) >= 14;
     const under = (row?.segments ?? []).filter((one) => one.min_ms !== null && this.axis.x(one.min_ms) - 2 <= x && x <= this.axis.x(one.max_ms) + 2);
-    const segment = under.filter((one) => isLate(one) === low).at(-1) ?? under.at(-1);
+    const segment = under.filter((one) => one.late === low).at(-1) ?? under.at(-1);
     return segment ? { partition: row.partition, segment } : null;
   }
 }

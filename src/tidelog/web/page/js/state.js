@@ -1,5 +1,7 @@
 // The page's state is in the address: `#/topic?source=0&topic=orders&start=…`. So every view has a link, and Back works.
 
+import { withQuery } from "./api.js";
+
 /** Parameters that are kept when another view is opened. */
 const KEPT = ["source", "tz"];
 
@@ -8,22 +10,16 @@ export function current() {
   return { view: path || "topics", params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-function hash(view, params) {
-  const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
-  return `#/${view}${given.length ? `?${query}` : ""}`;
-}
-
 /** Return a link to another view, with the same source and zone. */
 export function linkTo(view, params = {}) {
   const here = current().params;
-  return hash(view, { ...Object.fromEntries(KEPT.map((name) => [name, here[name]])), ...params });
+  return withQuery(`#/${view}`, { ...Object.fromEntries(KEPT.map((name) => [name, here[name]])), ...params });
 }
 
 /** Return a link to this view with some parameters changed; undefined removes a parameter. */
 export function linkWith(changes) {
   const { view, params } = current();
-  return hash(view, { ...params, ...changes });
+  return withQuery(`#/${view}`, { ...params, ...changes });
 }
 
 /** Change some parameters. This adds an entry to the browser's history, except with `replace`. */

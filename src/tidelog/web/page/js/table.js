@@ -32,8 +32,8 @@ export function table(caption, columns, rows, { sort, desc, cls } = {}) {
 }
 
 const order = (one, other) => {
-  if (one === null || one === undefined) return other === null || other === undefined ? 0 : 1;
-  if (other === null || other === undefined) return -1;
+  if (one == null) return other == null ? 0 : 1;
+  if (other == null) return -1;
   return typeof one === "string" && typeof other === "string" ? one.localeCompare(other) : Number(one) - Number(other);
 };
 

@@ -54,6 +54,7 @@ export function tailPart(root, topic) {
   function listen(wanted) {
     events?.close();
     problem = "";
+    isOn = false;
     events = new EventSource(address("tail", wanted));
     events.addEventListener("start", () => {
       isOn = true;

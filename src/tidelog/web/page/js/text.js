@@ -72,7 +72,7 @@ export function preview(value, as) {
   if (value.size === 0) return el("span", { class: "null" }, "empty");
   const text = as === "hex" ? undefined : value.text;
   const node = el("bdi", { class: "bytes", dir: "ltr" });
-  if (text === undefined || text === null) node.append(el("span", { class: "hex" }, spaced((value.hex ?? "").slice(0, PREVIEW))));
+  if (text == null) node.append(el("span", { class: "hex" }, spaced((value.hex ?? "").slice(0, PREVIEW))));
   else node.append(...seen(text.slice(0, PREVIEW)));
   if (value.error) node.prepend(el("span", { class: "mark", title: value.error }, "not decoded"), " ");
   return node;
@@ -89,13 +89,13 @@ export function whole(value, label, askHex) {
   const pre = el("pre", { class: "whole", tabindex: 0, role: "group", "aria-label": label, dir: "ltr" });
   const more = el("button", { type: "button", hidden: true }, "Show all of it");
   let all = "";
+  let chosen = null;
   const show = async (way) => {
+    chosen = way;
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === way[0]));
-    try {
-      all = await way[1]();
-    } catch (error) {
-      all = error.message;
-    }
+    const found = await way[1]().catch((error) => error.message);
+    if (chosen !== way) return;
+    all = found;
     pre.replaceChildren(...seen(all.slice(0, AT_ONCE), true));
     more.hidden = all.length <= AT_ONCE;
   };

@@ -1,7 +1,7 @@
 // Counts and segments on one time axis, and the range, which is selected with the pointer or the keyboard.
 
 import { el, onWidth, put } from "./dom.js";
-import { Axis, bounded, bucketsOf, bulk, moved, zoomed } from "./axis.js";
+import { Axis, bounded, bucketsOf, moved, zoomed } from "./axis.js";
 import { Counts } from "./counts.js";
 import { time } from "./format.js";
 import { described, Segments } from "./segments.js";
@@ -11,16 +11,14 @@ const DRAG_PX = 4;
 const narrow = () => innerWidth < 560;
 
 export class Timeline {
-  /** `whole` is the time range of all records, {from, to}; `wanted` has the source and the topic. */
-  constructor(whole, partitions, wanted) {
-    this.whole = whole;
+  /** `all` is the time range of all records, {from, to}; `wanted` has the source and the topic. */
+  constructor(all, partitions, wanted) {
+    this.all = this.main = all;
     this.wanted = wanted;
     this.params = {};
     this.width = 0;
     this.drawn = "";
-    this.beyond = null;
-    this.spare = null;
-    this.counts = new Counts((answer) => this.narrow(answer));
+    this.counts = new Counts();
     this.segments = new Segments(partitions, wanted);
     this.band = el("div", { class: "band", hidden: true, "aria-hidden": "true" });
     this.line = el("div", { class: "hover-line", hidden: true, "aria-hidden": "true" });
@@ -38,29 +36,14 @@ export class Timeline {
     this.rest();
   }
 
-  grow(partitions, whole) {
+  grow(partitions, all) {
     if (this.segments.partitions.length) this.segments.grow(partitions);
-    this.widen(whole);
+    this.extend(all);
   }
 
-  /** Extend the axis if records are outside the known time range. */
-  widen(whole) {
-    if (this.beyond || (whole.from >= this.whole.from && whole.to <= this.whole.to)) return;
-    this.whole = { from: Math.min(whole.from, this.whole.from), to: Math.max(whole.to, this.whole.to) };
-    this.update(this.params);
-  }
-
-  /** Leave out times far from all others that only a few records have: a few wrong clocks would shrink the rest to a line. */
-  narrow(answer) {
-    const { from, to, partitions } = this.params;
-    if (from !== undefined || to !== undefined || partitions !== undefined || !answer.in_time) return;
-    const found = bulk(answer, this.spare);
-    if ((found.to - found.from) * (this.beyond ? 2 : 20) >= this.axis.span) return;
-    this.beyond ??= this.whole;
-    this.whole = { from: found.from, to: found.to };
-    this.spare = found.spare;
-    put(this.strays, `A few records are outside this time range. All are from ${time(this.beyond.from, "minute")} to ${time(this.beyond.to - 1, "minute")}. `, el("button", { type: "button", onclick: () => change(this.beyond) }, "Show all times"));
-    this.strays.hidden = false;
+  /** Set the time range of all records, and the part that the axis shows. */
+  extend(all, main = all) {
+    Object.assign(this, { all, main });
     this.update(this.params);
   }
 
@@ -81,7 +64,7 @@ export class Timeline {
     if (!this.width) return;
     const left = narrow() ? 40 : 56;
     const right = 24;
-    const asked = new Axis(bounded(params.from ?? this.whole.from), bounded(params.to ?? this.whole.to), left, this.width - left - right, right);
+    const asked = new Axis(bounded(params.from ?? this.main.from), bounded(params.to ?? this.main.to), left, this.width - left - right, right);
     // The axis begins and ends at the border of a bar.
     const { start: from, end: to } = bucketsOf(asked);
     this.axis = new Axis(from, to, left, asked.width, right);
@@ -92,6 +75,8 @@ export class Timeline {
       this.segments.show(this.axis);
     }
     this.mark(this.range);
+    this.strays.hidden = this.all === this.main || params.from !== undefined || params.to !== undefined;
+    put(this.strays, `A few records are outside this time range. All are from ${time(this.all.from, "minute")} to ${time(this.all.to - 1, "minute")}. `, el("button", { type: "button", onclick: () => change(this.all) }, "Show all times"));
   }
 
   mark(range) {

@@ -5,13 +5,14 @@ import { bounded } from "./axis.js";
 import { cutPart } from "./cut.js";
 import { el, put } from "./dom.js";
 import { exportPart } from "./export.js";
+import { extentOf } from "./extent.js";
 import { bytes, count, counted, pointOf, span, time } from "./format.js";
 import { lookupPart } from "./lookup.js";
 import { RangeForm } from "./range.js";
 import { recordsPart } from "./records.js";
 import { retentionPart } from "./retention.js";
 import { segmentsPart } from "./segment_list.js";
-import { change, linkTo, linkWith } from "./state.js";
+import { change, current, linkTo, linkWith } from "./state.js";
 import { tailPart } from "./tail.js";
 import { Timeline } from "./timeline.js";
 
@@ -29,26 +30,25 @@ const PARTS = {
 /** Parameters of one part, which are removed when another part is opened. */
 const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: undefined, page: undefined };
 
-const known = (values) => values.filter((value) => value !== null && value !== undefined);
-
 function sums(all) {
-  const least = known(all.map((one) => one.first_ms));
-  const most = known(all.map((one) => one.last_ms));
+  const time = (name, pick) => all.reduce((found, { [name]: one }) => (one == null ? found : pick(found ?? one, one)), null);
   return {
+    pending: all.filter((one) => one.pending).length,
     records: all.reduce((sum, one) => sum + Number(one.end ?? 0) - Number(one.log_start ?? 0), 0),
     bytes: all.reduce((sum, one) => sum + Number(one.bytes ?? 0), 0),
-    first_ms: least.length ? least.reduce((one, other) => Math.min(one, other)) : null,
-    last_ms: most.length ? most.reduce((one, other) => Math.max(one, other)) : null,
+    first_ms: time("first_ms", Math.min),
+    last_ms: time("last_ms", Math.max),
   };
 }
 
 function facts(topic) {
   const items = [
     counted(topic.partitions.length, "partition"),
-    topic.records !== undefined && topic.records !== null && counted(topic.records, "record"),
-    topic.bytes !== undefined && bytes(topic.bytes),
-    topic.first_ms !== null && topic.first_ms !== undefined && `${time(topic.first_ms, "minute")} to ${time(topic.last_ms, "minute")} (${span(topic.last_ms - topic.first_ms)})`,
+    counted(topic.records, "record"),
+    bytes(topic.bytes),
+    topic.first_ms != null && `${time(topic.first_ms, "minute")} to ${time(topic.last_ms, "minute")} (${span(topic.last_ms - topic.first_ms)})`,
     pointOf(topic.point),
+    topic.pending > 0 && `${counted(topic.pending, "partition")} not read`,
   ];
   return items.filter(Boolean).join(" · ");
 }
@@ -88,22 +88,31 @@ export const topicView = {
 
     /** Request the remaining partitions: the server returns at most a thousand in a response. */
     async function others() {
+      if (!topic.more) return;
       while (topic.more) {
         summary.textContent = `${counted(topic.total, "partition")} · ${count(topic.partitions.length)} read …`;
-        const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1).partition });
+        const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1)?.partition });
         topic.partitions.push(...next.partitions);
         Object.assign(topic, sums(topic.partitions), { more: next.more });
-        timeline?.grow(topic.partitions.map((one) => one.partition), extentOf());
+        if (timeline) timeline.grow(topic.partitions.map((one) => one.partition), known());
+        else frame();
       }
-      summary.textContent = facts(topic);
+      await update(current().params);
     }
 
-    const extentOf = () => ({ from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) });
+    const read = () => others().then(() => timeline && widen()).catch((error) => isAborted(error) || put(summary, shownProblem(error)));
+
+    /** Show the figures. The button requests them again if some partitions have none because they have no leader. */
+    function showFacts() {
+      put(summary, facts(topic), topic.pending > 0 && [" ", el("button", { type: "button", onclick: () => { Object.assign(topic, { partitions: [], more: true }); read(); } }, "Try again")]);
+    }
+
+    const known = () => ({ from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) });
 
     function frame() {
       range = new RangeForm();
-      const timed = topic.first_ms !== null && topic.first_ms !== undefined;
-      if (timed) timeline = new Timeline(extentOf(), hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
+      const timed = topic.first_ms != null;
+      if (timed) timeline = new Timeline(known(), hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
       const extra = [notes(topic), config(topic)].filter(Boolean);
       put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp, so there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
     }
@@ -111,12 +120,12 @@ export const topicView = {
     /** Extend the axis to all records. At first it has only the times of each partition's first and last batch. */
     async function widen() {
       try {
-        const { start_ms: from, step_ms: step, counts } = await extent("counts", { ...wanted, buckets: 1 });
-        const to = from + step * counts.length;
-        timeline.widen({ from: bounded(from), to: bounded(to) });
-        if (counts.some(Boolean)) summary.textContent = facts({ ...topic, first_ms: from, last_ms: to - 1 });
+        const { all, main } = await extentOf(extent, wanted, known());
+        timeline.extend(all, main);
+        Object.assign(topic, { first_ms: all.from, last_ms: all.to - 1 });
+        showFacts();
       } catch (error) {
-        if (!isAborted(error)) console.warn(error.message);
+        if (!isAborted(error)) above.append(el("p", { class: "note" }, `Some records may be outside the time axis: ${error.message}`));
       }
     }
 
@@ -131,12 +140,11 @@ export const topicView = {
       }
       range.total.textContent = "Counting …";
       try {
+        const answer = await total("counts", { ...wanted, partitions: now.partitions, start: now.start, end: now.end, exact, buckets: 1 });
         // A range may begin after the last record, or end before the first.
-        const start = now.start ?? bounded(Math.min(topic.first_ms, now.end));
-        const end = now.end ?? bounded(Math.max(topic.last_ms + 1, now.start));
-        const answer = await total("counts", { ...wanted, partitions: now.partitions, start, end, exact, buckets: 1 });
+        const length = answer.end_ms - answer.start_ms;
         const sum = answer.counts.reduce((one, other) => one + other, 0);
-        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"}${end > start ? ` in ${span(end - start)}` : ""}`, answer.exact === false && [" (estimated) ", el("button", { type: "button", title: answer.why.join(", "), onclick: () => showTotal(now, 1) }, "Count exactly")]);
+        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"}${length > 0 ? ` in ${span(length)}` : ""}`, answer.exact === false && [" (estimated) ", el("button", { type: "button", title: answer.why.join(", "), onclick: () => showTotal(now, 1) }, "Count exactly")]);
       } catch (error) {
         if (!isAborted(error)) range.total.textContent = `not counted: ${error.message}`;
       }
@@ -148,7 +156,7 @@ export const topicView = {
           topic = await ask("topic", wanted);
           Object.assign(topic, sums(topic.partitions), { wanted });
           frame();
-          others().then(() => timeline && widen()).catch((error) => isAborted(error) || put(summary, shownProblem(error)));
+          read();
         }
       } catch (error) {
         if (isAborted(error)) return;
@@ -157,6 +165,7 @@ export const topicView = {
         put(below, shownProblem(error, () => update(now)));
         return;
       }
+      if (!topic.more) showFacts();
       range.update(now);
       timeline?.update(now);
       showTotal(now);
@@ -167,8 +176,8 @@ export const topicView = {
         part.view?.close?.();
         put(below);
         part = { name, view: PARTS[name].open(below, topic) };
-        const current = tabs.querySelector("[aria-current]");
-        tabs.scrollLeft = current.offsetLeft - (tabs.clientWidth - current.offsetWidth) / 2;
+        const tab = tabs.querySelector("[aria-current]");
+        tabs.scrollLeft = tab.offsetLeft - (tabs.clientWidth - tab.offsetWidth) / 2;
       }
       await part.view.update(now);
     }
@@ -180,6 +189,7 @@ export const topicView = {
         ask.stop();
         total.stop();
         extent.stop();
+        range?.ask.stop();
         timeline?.close();
         part.view?.close?.();
       },
