@@ -123,6 +123,18 @@ def test_what_a_full_socket_does_not_take_is_returned(queue: Any, pairs: list[tu
     assert received(its, 5) == b"again"
 
 
+def test_what_follows_a_rest_does_not_overtake_it(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    """Even if the peer has read by then."""
+    ours, theirs = pairs[0]
+    waiting = fill(ours)
+    put(queue, ours, b"first")
+    queue.finish()
+    assert received(theirs, waiting) == bytes(waiting)
+    put(queue, ours, b"second")
+    queue.finish()
+    assert b"".join(data for _, data in queue.take_rests()) == b"firstsecond"
+
+
 def test_half_of_a_response_is_returned(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
     (ours, theirs), *_ = pairs
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
