@@ -7,7 +7,7 @@ import os
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import ModuleType
 from typing import Any
 
@@ -72,7 +72,7 @@ def put(queue: Any, sock: socket.socket, *chunks: Any) -> int:
 def test_each_socket_gets_its_bytes_in_order(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
     """Of several buffers, more than fit into the ring, without anybody waiting for the thread."""
     for number in range(3000):
-        ours, theirs = pairs[number % 3]
+        ours, _theirs = pairs[number % 3]
         text = f"response {number}, ".encode() * (1 + number % 70)
         put(queue, ours, text[:5], memoryview(text)[5:9], b"", bytearray(text[9:]))
         if not number % 7:
@@ -207,16 +207,12 @@ def test_any_order_of_calls(name: str, steps: list[tuple[str, int, int]]) -> Non
                 unsent[numbers[fd]] += data
 
         def read(number: int, size: int) -> None:
-            try:
+            with suppress(BlockingIOError):
                 arrived[number] += pairs[number][1].recv(size)
-            except BlockingIOError:
-                pass
 
         def send_unsent(number: int) -> None:
-            try:
+            with suppress(BlockingIOError):
                 del unsent[number][: pairs[number][0].send(unsent[number])]
-            except BlockingIOError:
-                pass
 
         for what, number, size in steps:
             if what == "put":
