@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from tests.broker.conftest import RunningBroker, StartBroker
+from tests.broker.conftest import RunningBroker
 from tests.broker.produce_helpers import answer, produce_request
 from tests.broker.raw import RawClient
-from tests.certificates import Authority
 from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import batch
 from tidelog.broker.net.answer_rounds import AnswerRounds, answers_of
@@ -192,31 +189,6 @@ def test_small_requests_go_before_those_of_bulk_producers(broker: RunningBroker,
             bulk.send(produce_request(large, topic="orders"), 9)
             other.send(produce_request(small, topic="orders"), 9)
         assert answer(bulk.receive()).base_offset == answer(other.receive()).base_offset + 1
-
-
-def test_connections_with_tls(start_broker: StartBroker, tmp_path: Path) -> None:
-    """They encrypt on the loop."""
-    authority = Authority(tmp_path / "tls")
-    key = str(authority.sign("broker", hosts=("127.0.0.1",)))
-    broker = start_broker(
-        **{
-            "listeners": "SSL://127.0.0.1:0",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": key,
-        }
-    )
-    context = ssl.create_default_context(cafile=str(authority.ca))
-    with ExitStack() as stack:
-        clients = [stack.enter_context(broker.client()) for _ in range(5)]
-        for one in clients:
-            one.socket = stack.enter_context(context.wrap_socket(one.socket, server_hostname="127.0.0.1"))
-            assert one.ask(ApiVersionsRequest(), 0).api_keys
-        for _ in range(3):
-            with busy(broker):
-                for one in clients:
-                    one.send(ApiVersionsRequest(), 0)
-            for one in clients:
-                assert one.receive().api_keys
 
 
 def test_another_loop_queues_nothing() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import socket
+import select
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -11,6 +12,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_answer_rounds import busy
+from tests.certificates import Authority
 from tidelog.broker.net.turns import Turns
 from tidelog.broker.server.connection import Connection
 from tidelog.records import kernel
@@ -30,23 +32,44 @@ class Paused(kernel.SendQueue):
         pass
 
 
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    authority.sign("broker", hosts=("127.0.0.1",))
+    return authority
+
+
+@pytest.fixture(params=["plain", "tls"])
+def context(request: pytest.FixtureRequest, authority: Authority) -> ssl.SSLContext | None:
+    return ssl.create_default_context(cafile=str(authority.ca)) if request.param == "tls" else None
+
+
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch, start_broker: StartBroker) -> RunningBroker:
+def broker(
+    monkeypatch: pytest.MonkeyPatch, start_broker: StartBroker, authority: Authority, context: ssl.SSLContext | None
+) -> RunningBroker:
     monkeypatch.setattr("tidelog.broker.net.answer_rounds.kernel.SendQueue", lambda _: Paused(False))
-    return start_broker()
+    if context is None:
+        return start_broker()
+    key = str(authority.folder / "broker.pem")
+    return start_broker(listeners="SSL://127.0.0.1:0", ssl_keystore_type="PEM", ssl_keystore_location=key)
 
 
 @pytest.fixture
-def clients(broker: RunningBroker) -> Iterator[list[RawClient]]:
+def clients(broker: RunningBroker, context: ssl.SSLContext | None) -> Iterator[list[RawClient]]:
     """Each has a response that is queued."""
     with ExitStack() as stack:
         clients = [stack.enter_context(broker.client()) for _ in range(CLIENTS)]
+        for client in clients:
+            if context is not None:
+                client.socket = stack.enter_context(context.wrap_socket(client.socket, server_hostname="127.0.0.1"))
+        while broker.on_loop(lambda: [getattr(one, "_is_shaken", True) for one in connections(broker)] != [True] * CLIENTS):
+            pass
         with busy(broker):
             for client in clients:
                 client.send(ApiVersionsRequest(), 0)
-        received = [0]
-        while received[0] < CLIENTS:
-            received = broker.on_loop(lambda: [sum(one._queued > 0 for one in connections(broker))])
+        while broker.on_loop(lambda: not all(one._queued for one in connections(broker))):
+            pass
         yield clients
 
 
@@ -58,20 +81,16 @@ def each(broker: RunningBroker, call: Callable[[Connection], object]) -> None:
     broker.on_loop(lambda: [call(one) for one in connections(broker)])
 
 
-def check_rest(client: RawClient, expected: bytes) -> None:
-    """The queued response, then `expected`, then the end of the connection."""
+def check(client: RawClient, expected: bytes) -> None:
+    """The queued response, then `expected`."""
     assert client.receive().api_keys
-    client.socket.shutdown(socket.SHUT_WR)
-    data = bytearray()
-    while part := client.socket.recv(1 << 20):
-        data += part
-    assert bytes(data) == expected
+    assert client._read(len(expected)) == expected
 
 
 def test_a_small_response_that_is_sent_at_once(broker: RunningBroker, clients: list[RawClient]) -> None:
     each(broker, lambda one: one._write_now([b"small"], 5))
     for client in clients:
-        check_rest(client, b"small")
+        check(client, b"small")
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -82,28 +101,32 @@ def test_a_large_response(
     monkeypatch.setattr(Turns, "are_shared", is_shared)
     each(broker, lambda one: one._write([bytes(MORE_BYTES)], MORE_BYTES))
     for client in clients:
-        check_rest(client, bytes(MORE_BYTES))
+        check(client, bytes(MORE_BYTES))
 
 
-@pytest.mark.parametrize("size", [5, MORE_BYTES])
+@pytest.mark.parametrize("size", [0, 5, MORE_BYTES])
 def test_a_response_after_a_full_socket(broker: RunningBroker, clients: list[RawClient], size: int) -> None:
-    """The socket takes nothing until the client reads."""
+    """The socket takes nothing until the client reads; then the connection goes on."""
     filled = []
 
     def fill(one: Connection) -> None:
-        one._answers.settle(one._queued)
+        one._is_settled()
         filled.append(0)
-        while True:
-            try:
-                filled[-1] += one._socket.send(bytes(1 << 16))
-            except BlockingIOError:
-                break
-        one._put([b"queued"], 6)
-        one._write([b"x" * size], size)
+        while not one._unsent:
+            for _ in range(3):
+                one._put([bytes(10_000)], 10_000)
+            one._is_settled()
+            filled[-1] += 30_000
+        if size:
+            one._write([b"x" * size], size)
 
     each(broker, fill)
     for client, before in zip(clients, filled, strict=True):
-        check_rest(client, bytes(before) + b"queued" + b"x" * size)
+        check(client, bytes(before) + b"x" * size)
+        client.send(ApiVersionsRequest(), 0)
+        while not select.select([client.socket], [], [], 0.01)[0]:
+            each(broker, Connection._is_settled)
+        assert client.receive().api_keys
 
 
 @pytest.mark.parametrize("call", [Connection.close, Connection.end, lambda one: one.refuse("a test")])

@@ -161,6 +161,9 @@ class TlsPeer(Socket):
     def stepped(self) -> bool:
         return True
 
+    def sealed(self, _: list[bytes]) -> None:
+        """It sends on the loop."""
+
     def peer_certificate(self) -> None:
         """It has none."""
 

@@ -249,6 +249,20 @@ class TlsSocket:
                 left = left[count:]
         return sent
 
+    def sealed(self, chunks: list[Bytes]) -> bytes | None:
+        """Return the chunks encrypted; the caller sends them before any other call. None if the socket has not taken all
+        earlier bytes, or has failed: then use `writev`.
+        """
+        tls = self._tls
+        if tls is None or self.is_stepping or self._unsent is not None or self._out.pending or self._has_owed_byte:
+            return None
+        tls.write(b"".join(chunks))
+        return self._out.read()
+
+    def keep_sealed(self, data: bytes) -> None:
+        """Keep encrypted bytes that the socket did not take. The next `writev` sends them first."""
+        self._unsent = memoryview(bytes(self._unsent or b"") + data)
+
     def shutdown(self, how: int) -> None:
         """Shut down one direction, and notify the peer. Bytes that the peer has sent can still be read. Raises OSError on
         failure.

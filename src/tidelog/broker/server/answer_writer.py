@@ -340,7 +340,7 @@ class AnswerWriter:
         if size:
             self.active_at = monotonic()
             self._counters.sent_bytes += size
-            self._unsent = _behind(self._unsent, size)
+        self._unsent = _behind(self._unsent, size)
 
     def _all_is_sent(self) -> None:
         self._hold_bytes(-self.held_bytes)

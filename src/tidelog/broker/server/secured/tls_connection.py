@@ -97,10 +97,24 @@ class TlsConnection(Connection):
         self._loop.call_later(_ALERT_S, self.close)
         self._leave()
 
-    # --- writing: the loop encrypts and sends, other threads only read from the disk
+    # --- writing: the loop encrypts, and sends what is not small; other threads only read from the disk
 
     def _put(self, chunks: list[Bytes], size: int) -> bool:
-        return self._write_now(chunks, size)
+        try:
+            sealed = self._tls.sealed(chunks)
+        except OSError:
+            self.close()
+            return False
+        if sealed is None:
+            return self._write_now(chunks, size)
+        self._queued = self._answers.put(self.fd, [sealed], len(sealed))
+        self._counters.sent_bytes += size
+        return True
+
+    def _take_back(self, data: bytes) -> None:
+        self._tls.keep_sealed(data)
+        super()._take_back(b"")  # Nothing is left to be encrypted.
+        self._hold_bytes(len(data))
 
     def _hand_over(self, chunks: list[Bytes]) -> bool:
         first = first_part(chunks)
@@ -125,6 +139,8 @@ class TlsConnection(Connection):
             self._step()
 
     def _receive(self) -> bool:
+        if self._queued and not self._is_settled():  # Reading may send replies of OpenSSL.
+            return False
         has_received = super()._receive()
         self._look_again()
         return has_received
