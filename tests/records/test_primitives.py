@@ -15,8 +15,8 @@ import pytest
 from tests.records.kernels import FOLDER, PACKAGE
 
 PRIMITIVES = FOLDER / "primitives"
-HEADERS = sorted(path.stem for path in PRIMITIVES.glob("*.pxd") if path.stem not in ("build_stamp", "sending"))
-"""Those of functions. The threads of sending.h have classes as their twins, compared by test_senders.py."""
+HEADERS = sorted(path.stem for path in PRIMITIVES.glob("*.pxd") if path.stem not in ("build_stamp", "sending", "send_queue"))
+"""Those of functions. Threads have classes as their twins, compared by test_senders.py and test_send_queue.py."""
 OF_C = {
     "(1LL << 62)": 2**62,
     "0x7fffffffLL": 2**31 - 1,

@@ -1,10 +1,11 @@
 /* A queue of small responses, for send_queue.pxd: their owner puts them in, and a thread that never needs the interpreter sends
    them. The owner may send the rest itself at any time.
 
-   The queue is a ring of bytes: for each response its socket, its size, and a copy of its bytes. Only the owner puts in. Whoever
-   holds the lock sends the first response, so all are sent in the order in which they came. Sockets are non-blocking: nobody
-   waits for a client. What a socket does not take is returned to the owner, and so is everything that follows for that socket,
-   until the owner has taken it back. If sending fails, the socket is shut down, and its reader notices. */
+   The queue is a ring of bytes: for each response its socket, its size, and a copy of its bytes. Only the owner puts in. The
+   thread that holds the lock sends the first response, so all are sent in the order in which they came. Sockets are
+   non-blocking: nobody waits for a client. What a socket does not take is returned to the owner, and so is everything that
+   follows for that socket, until the owner has taken it back. If sending fails, the socket is shut down, and its reader
+   notices. */
 
 #ifndef TIDELOG_SEND_QUEUE_H
 #define TIDELOG_SEND_QUEUE_H
@@ -24,7 +25,7 @@
 #endif
 
 #define TIDELOG_RING_BYTES (256 * 1024)
-#define TIDELOG_TOGETHER 16 /* After so many responses the thread is told. */
+#define TIDELOG_TOGETHER 16 /* After so many responses the thread is to send. */
 #define TIDELOG_FEW 3       /* Up to so many responses of a round, the owner sends them itself: waking the thread takes longer. */
 #define TIDELOG_BEHIND 64   /* If so many responses wait, the thread gets no processor, and the owner sends them. */
 

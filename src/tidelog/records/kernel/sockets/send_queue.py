@@ -2,9 +2,9 @@
 
     put … put → end_round → the thread sends → what a full socket did not take: take_rests
 
-The owner's thread calls every method. The responses of a socket are sent in the order in which they were put in. Whoever wants to
-send to such a socket in another way, or close it, must wait until the last response is settled: `finish` sends all that is left
-on the calling thread.
+The owner's thread calls every method. The responses of a socket are sent in the order in which they were put in. Before the owner
+sends to such a socket in another way, or closes it, its last response must be settled: `finish` sends all that is left on the
+calling thread.
 """
 
 from __future__ import annotations
