@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
-from tidelog.spark.once import is_first
+from tidelog.spark.processes.once import is_first
 from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
-from tidelog.spark.short_errors import short_errors
+from tidelog.spark.processes.short_errors import short_errors
 from tidelog.spark.storage_options import with_settings
 
 with imported_from("spark", "PySpark"):

@@ -1,0 +1,7 @@
+"""What the source needs because Spark runs it in Python processes that Spark starts.
+
+| module | has |
+|---|---|
+| `once` | notices that are logged once per application |
+| `short_errors` | errors with a short stack trace, because Spark shows the stack trace of every exception |
+"""
