@@ -11,6 +11,7 @@ from tidelog.errors import TidelogError
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
+from tidelog.spark.processes.loaded_modules import set_modules_aside
 from tidelog.spark.typed_columns import TypedColumns
 
 BATCH_ROWS = 65_536
@@ -37,3 +38,4 @@ def spark_rows(
     report.above_high_watermark = 0
     for notice in report.notices():
         _log.warning("%s: %s", where, notice)
+    set_modules_aside()
