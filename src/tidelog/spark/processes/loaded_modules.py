@@ -25,13 +25,14 @@ def set_modules_aside() -> None:
 
     Garbage is collected first, since objects that are set aside are freed only by their reference counts.
     """
-    if len(sys.modules) in _counts or not _is_sparks():
+    if len(sys.modules) in _counts or not is_sparks():
         return
     gc.collect()
     gc.freeze()
     _counts.add(len(sys.modules))
 
 
-def _is_sparks() -> bool:
+def is_sparks() -> bool:
+    """Return whether Spark started this process."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and (spec.name == _OURS or spec.name.startswith(_SPARKS))
