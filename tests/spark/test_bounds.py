@@ -229,6 +229,18 @@ def test_packing_keeps_order_bounds_and_number(sizes: list[int], wanted: int) ->
     assert len(tasks) >= min(wanted, len(splits))
 
 
+@given(st.lists(st.integers(0, TASK_BYTES // 16), min_size=200, max_size=400), st.integers(1, 12))
+def test_tasks_that_run_at_the_same_time_have_the_same_size(sizes: list[int], wanted: int) -> None:
+    tasks = pack([SimpleNamespace(size_bytes=size) for size in sizes], wanted)  # type: ignore[arg-type]
+    bytes_each = [sum(max(1, split.size_bytes) for split in task) for task in tasks]
+    assert len(tasks) % wanted == 0 or max(sizes) * wanted > sum(sizes)
+    assert max(bytes_each) - min(bytes_each) <= 2 * max(1, *sizes)
+
+
+def test_splits_of_unknown_size_are_shared() -> None:
+    assert len(pack([SimpleNamespace(size_bytes=0)] * 5, 3)) == 3  # type: ignore[list-item]
+
+
 def test_readers_and_partitions_travel_to_workers() -> None:
     reader = TidelogReader(parse(subscribe="v2-zstd-ct"), 4)
     parts = pickle.loads(pickle.dumps(reader.partitions()))

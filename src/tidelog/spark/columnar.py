@@ -17,7 +17,7 @@ does nothing. Compiling is limited to `SPARK_VERSIONS`. The classes are compiled
 method shows at compile time, not in a query. If anything fails (a JVM that lets Python call few methods, no folder for the jar,
 no accessible JVM), the session reads rows, and a warning gives the reason, once per process. `spark.tidelog.columnarReads=false`
 makes a session read rows without a warning. A session that neither has the jar nor was registered reads rows, and the source
-warns once per application (`tidelog.spark.once`).
+warns once per application (`tidelog.spark.processes.once`).
 """
 
 from __future__ import annotations

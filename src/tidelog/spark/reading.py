@@ -11,6 +11,8 @@ from tidelog.errors import TidelogError
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
+from tidelog.spark.processes.kept_memory import keep_memory
+from tidelog.spark.processes.loaded_modules import set_modules_aside
 from tidelog.spark.typed_columns import TypedColumns
 
 BATCH_ROWS = 65_536
@@ -27,6 +29,7 @@ def spark_rows(
     """Convert a scan's batches, with the columns `columns.names_to_read`, to the schema that Spark expects, and yield them. Then
     log the notices of `report`; `where` names what was read.
     """
+    keep_memory()
     schema = arrow_schema(columns.columns, columns.types)
     try:
         for batch in coalesce(columns.decoded(rows, where), BATCH_ROWS):
@@ -37,3 +40,4 @@ def spark_rows(
     report.above_high_watermark = 0
     for notice in report.notices():
         _log.warning("%s: %s", where, notice)
+    set_modules_aside()

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
-from tidelog.spark.once import is_first
 from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
-from tidelog.spark.short_errors import short_errors
+from tidelog.spark.processes.loaded_modules import set_modules_aside
+from tidelog.spark.processes.once import is_first
+from tidelog.spark.processes.short_errors import short_errors
 from tidelog.spark.storage_options import with_settings
 
 with imported_from("spark", "PySpark"):
@@ -74,7 +75,9 @@ class TidelogDataSource(DataSource):
 
         options = self._read_options()
         self._readers = newest_schemas(options)
-        return typed_schema(options, self._readers)
+        schema = typed_schema(options, self._readers)
+        set_modules_aside()
+        return schema
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -87,6 +90,7 @@ class TidelogDataSource(DataSource):
         """Return the stream reader. If streams are not supported, return a reader that raises an error with the reason when it is
         first used.
         """
+        set_modules_aside()  # The stream's Python has loaded PySpark, and loads as much again now.
         from tidelog.spark.stream.refused_stream import refused_stream, too_old
         from tidelog.spark.stream.stream_options import parse_stream_options
 
@@ -175,6 +179,7 @@ class TidelogReader(DataSourceReader):
             _warn_of_rows()
         wanted = self.options.min_partitions or self.default_parallelism or os.cpu_count() or 1
         tasks = plan_tasks(self.options, wanted)
+        set_modules_aside()
         # For an empty list Spark would make a partition without a value.
         return [InputPartition(task) for task in tasks or [()]]
 

@@ -105,23 +105,32 @@ def _task_bytes(options: ReadOptions) -> int:
 def pack(splits: Sequence[Split], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
     """Combine adjacent splits into tasks of up to `task_bytes`, but keep at least `wanted` tasks. If there are fewer splits than
     that, each is a task.
+
+    Tasks have about the same size, and if splits are small, their number is a multiple of `wanted`: tasks that run at the same
+    time end at the same time.
     """
-    limit_bytes = min(task_bytes, sum(split.size_bytes for split in splits) // wanted)
-    tasks = _pack(splits, limit_bytes)
+    sizes = [max(1, split.size_bytes) for split in splits]
+    # A task may get half a split more than its share at each end.
+    room_bytes = max(task_bytes // 2, task_bytes - max(sizes, default=0))
+    rounds = max(1, -(-sum(sizes) // (wanted * room_bytes)))
+    tasks = _cut(splits, sizes, wanted * rounds, task_bytes)
     while len(tasks) < min(wanted, len(splits)):
-        # This happens only if splits have very different sizes. With a limit of 0, each split is a task.
-        limit_bytes //= 2
-        tasks = _pack(splits, limit_bytes)
+        # This happens only if splits have very different sizes.
+        rounds *= 2
+        tasks = _cut(splits, sizes, wanted * rounds, task_bytes)
     return tasks
 
 
-def _pack(splits: Sequence[Split], limit_bytes: int) -> list[Task]:
+def _cut(splits: Sequence[Split], sizes: Sequence[int], count: int, task_bytes: int) -> list[Task]:
+    """Divide the bytes into `count` equal shares. A task has the splits whose middle is in the same share, up to `task_bytes`."""
     tasks: list[list[Split]] = []
-    filled = 0
-    for split in splits:
-        if not tasks or filled + split.size_bytes > limit_bytes:
+    total, done, filled, last = sum(sizes), 0, 0, -1
+    for split, size in zip(splits, sizes, strict=True):
+        share = (2 * done + size) * count // (2 * total)
+        if share != last or filled + size > task_bytes:
             tasks.append([])
-            filled = 0
+            filled, last = 0, share
         tasks[-1].append(split)
-        filled += split.size_bytes
+        filled += size
+        done += size
     return [tuple(task) for task in tasks]

@@ -14,15 +14,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidelog.decoding.decodings import Decodings
-from tidelog.decoding.registry import Schema, SchemaRegistry
 from tidelog.decoding.schemas import KINDS, make_decoder, schema_file
-from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.errors import InvalidArgumentError, InvalidRecordError
 from tidelog.extras import imported_from
 from tidelog.spark.columns import scan_columns, spark_schema
@@ -33,6 +30,10 @@ with imported_from("spark", "PySpark"):
     from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
     from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+if TYPE_CHECKING:
+    from tidelog.decoding.registry import Schema
+    from tidelog.decoding.topic_decoding import TopicDecoding
+
 PLAIN_FORMATS = ("utf8", "hex", "internal")
 """Formats whose columns are always text."""
 
@@ -42,7 +43,7 @@ MAX_PRECISION = 38
 _log = logging.getLogger("tidelog.spark")
 
 
-Readers: TypeAlias = dict[str, dict[str, Schema]]
+Readers: TypeAlias = "dict[str, dict[str, Schema]]"
 """The registry's newest schemas: for `key` and `value`, a schema by topic."""
 
 
@@ -56,7 +57,12 @@ def newest_schemas(options: ReadOptions) -> Readers:
         return found
     sides = [side for side in decode.formats if side in options.columns and decode.formats[side] in KINDS]
     sides = [side for side in sides if side not in decode.files and side not in decode.ddl]
-    registry = SchemaRegistry.from_environment(None, decode.registry) if sides else None
+    if not sides:
+        return found
+    # This takes 10 ms, most of it http.client, in each Python process.
+    from tidelog.decoding.registry import SchemaRegistry
+
+    registry = SchemaRegistry.from_environment(None, decode.registry)
     if registry is None:
         return found
     for topic in _topics(options):
@@ -202,7 +208,8 @@ class TypedColumns:
 
     def names_to_read(self) -> tuple[str, ...]:
         """Return the columns of a scan that must be read for these columns."""
-        names = [name for name in scan_columns(self.columns) if not name.endswith(UNDECODED)]
+        undecoded = [names[2] for names in OPTIONS_OF_SIDES.values()]
+        names = [*scan_columns([name for name in self.columns if name not in undecoded])]
         if self.types and self.decode is not None:
             names += ["topic", *(["partition", "offset"] if self.decode.fails_fast else [])]
             names += ["key"] if self.decode.formats.get("value") == "internal" else []
@@ -248,6 +255,10 @@ class TypedColumns:
 
 def _failure(decoding: TopicDecoding, batch: pa.RecordBatch) -> InvalidRecordError:
     """Return an error that names the first record of a batch that could not be decoded."""
+    import pyarrow.compute as pc
+
+    from tidelog.decoding.topic_decoding import UNDECODED
+
     side = next(side for side, count in decoding.undecoded.items() if count)
     row = pc.index(batch.column(side + UNDECODED).is_valid(), True).as_py()
     partition, offset = batch.column("partition")[row].as_py(), batch.column("offset")[row].as_py()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
-from tidelog.spark.short_errors import short_errors
+from tidelog.spark.processes.short_errors import short_errors
 from tidelog.spark.sink.sink_options import SinkOptions
 
 with imported_from("spark", "PySpark"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.extras import imported_from
-from tidelog.spark.short_errors import short_errors
+from tidelog.spark.processes.short_errors import short_errors
 
 with imported_from("spark", "PySpark"):
     import pyspark

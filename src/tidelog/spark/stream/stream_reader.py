@@ -36,7 +36,7 @@ from tidelog.sources.bounds import HIGH_WATERMARK
 from tidelog.sources.opening import open_source
 from tidelog.sources.source import Ends, Source
 from tidelog.spark.bounds import existing_topics, missing_partitions, report_missing, resolve_ranges, select_partitions
-from tidelog.spark.short_errors import short_errors
+from tidelog.spark.processes.short_errors import short_errors
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, TimeLimit, TriggerDelay, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, batch_ranges, ends, loss, reaches
 from tidelog.spark.stream.offsets import Document, from_json, to_json
