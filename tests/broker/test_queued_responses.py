@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import select
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -13,6 +15,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_answer_rounds import busy
 from tests.certificates import Authority
+from tests.patience import PATIENCE_S
 from tidelog.broker.net.turns import Turns
 from tidelog.broker.server.connection import Connection
 from tidelog.records import kernel
@@ -26,9 +29,6 @@ class Paused(kernel.SendQueue):
     """A queue whose thread gets no processor."""
 
     def flush(self) -> None:
-        pass
-
-    def end_round(self) -> None:
         pass
 
 
@@ -127,6 +127,29 @@ def test_a_response_after_a_full_socket(broker: RunningBroker, clients: list[Raw
         while not select.select([client.socket], [], [], 0.01)[0]:
             each(broker, Connection._is_settled)
         assert client.receive().api_keys
+
+
+def test_a_peer_that_sends_no_more(broker: RunningBroker, clients: list[RawClient]) -> None:
+    """But reads: it gets all of its responses, although its socket was full, and then the end."""
+    are_put, have_ended = threading.Event(), threading.Event()
+
+    def read_the_end() -> None:
+        for one in connections(broker):
+            for _ in range(1000):
+                one._put([bytes(10_000)], 10_000)
+        are_put.set()
+        assert have_ended.wait(PATIENCE_S)
+        for one in connections(broker):
+            one._receive()
+
+    broker._loop.call_soon_threadsafe(read_the_end)
+    assert are_put.wait(PATIENCE_S)
+    for client in clients:
+        socket.socket.shutdown(client.socket, socket.SHUT_WR)
+    have_ended.set()
+    for client in clients:
+        check(client, bytes(10_000_000))
+        assert client.closed()
 
 
 @pytest.mark.parametrize("call", [Connection.close, Connection.end, lambda one: one.refuse("a test")])

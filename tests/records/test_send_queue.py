@@ -75,8 +75,6 @@ def test_each_socket_gets_its_bytes_in_order(queue: Any, pairs: list[tuple[socke
         ours, _theirs = pairs[number % 3]
         text = f"response {number}, ".encode() * (1 + number % 70)
         put(queue, ours, text[:5], memoryview(text)[5:9], b"", bytearray(text[9:]))
-        if not number % 7:
-            queue.end_round()
         if not number % 11:
             queue.flush()
         if number % 3 == 2:
@@ -96,7 +94,6 @@ def test_the_thread_sends_without_its_owner(kernel: ModuleType, pairs: list[tupl
         if count < 16:
             queue.flush()
         assert received(pairs[0][1], 3 * (count // 16 * 16 or count)) == b"one" * (count // 16 * 16 or count)
-    queue.finish()
     queue.close()
 
 
@@ -108,9 +105,9 @@ def test_what_a_full_socket_does_not_take_is_returned(queue: Any, pairs: list[tu
     for number in range(100):
         put(queue, full, b"%03d" % number)
         last = put(queue, other, b"%03d" % number)
-    queue.finish()
-    assert not queue.is_settled(last)
+    queue.flush()
     assert select.select([queue], [], [], PATIENCE_S)[0]
+    assert not queue.is_settled(last)
     rests = queue.take_rests()
     assert {fd for fd, _ in rests} == {full.fileno()}
     assert b"".join(data for _, data in rests) == b"".join(b"%03d" % number for number in range(100))
@@ -119,7 +116,7 @@ def test_what_a_full_socket_does_not_take_is_returned(queue: Any, pairs: list[tu
     assert not select.select([queue], [], [], 0)[0]
     assert received(its, waiting) == bytes(waiting)
     put(queue, full, b"again")
-    queue.finish()
+    queue.flush()
     assert received(its, 5) == b"again"
 
 
@@ -128,10 +125,10 @@ def test_what_follows_a_rest_does_not_overtake_it(queue: Any, pairs: list[tuple[
     ours, theirs = pairs[0]
     waiting = fill(ours)
     put(queue, ours, b"first")
-    queue.finish()
+    queue.flush()
+    assert select.select([queue], [], [], PATIENCE_S)[0]
     assert received(theirs, waiting) == bytes(waiting)
     put(queue, ours, b"second")
-    queue.finish()
     assert b"".join(data for _, data in queue.take_rests()) == b"firstsecond"
 
 
@@ -144,7 +141,6 @@ def test_half_of_a_response_is_returned(queue: Any, pairs: list[tuple[socket.soc
         part = os.urandom(MOST_BYTES)
         sent += part
         put(queue, ours, part)
-        queue.finish()
         rests = queue.take_rests()
     left = b"".join(data for _, data in rests)
     assert 0 < len(left) <= MOST_BYTES
@@ -156,7 +152,7 @@ def test_a_peer_that_has_left(queue: Any, pairs: list[tuple[socket.socket, socke
     theirs.close()
     put(queue, ours, b"nobody")
     put(queue, other, b"somebody")
-    queue.finish()
+    queue.flush()
     assert received(others, 8) == b"somebody"
     assert not queue.take_rests()
     assert ours.recv(1) == b""
@@ -167,21 +163,44 @@ def test_a_socket_with_a_high_number(queue: Any, pairs: list[tuple[socket.socket
     high = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, 700)
     try:
         queue.put(high, [b"high"], 4)
-        queue.finish()
+        queue.flush()
         assert received(theirs, 4) == b"high"
     finally:
         os.close(high)
 
 
-def test_a_response_that_is_too_large(queue: Any, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
-    with pytest.raises(ValueError, match="a response of 65537 bytes: expected at most 65536"):
-        put(queue, pairs[0][0], bytes(MOST_BYTES + 1))
+@pytest.mark.parametrize(("size", "fd"), [(MOST_BYTES + 1, 0), (5, -1), (5, None), (7, None)])
+def test_a_response_that_is_refused(
+    queue: Any, pairs: list[tuple[socket.socket, socket.socket]], size: int, fd: int | None
+) -> None:
+    """Too large, for a closed socket, or of another size than its chunks: what was put in before it, and after it, is sent."""
+    ours, theirs = pairs[0]
+    put(queue, ours, b"before")
+    with pytest.raises(ValueError, match=r"a response of \d+ bytes for socket|chunks do not have the size"):
+        queue.put(ours.fileno() if fd is None else fd, [b"abc", b"def"], size)
+    put(queue, ours, b"after")
+    queue.flush()
+    assert received(theirs, 11) == b"beforeafter"
+
+
+def test_a_closed_queue(kernel: ModuleType, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    """It has sent everything, and does nothing more."""
+    queue = kernel.SendQueue(True)
+    number = put(queue, pairs[0][0], b"last")
+    queue.close()
+    assert received(pairs[0][1], 4) == b"last"
+    queue.close()
+    queue.flush()
+    assert queue.is_settled(number)
+    assert queue.take_rests() == []
+    with pytest.raises(ValueError, match="an open socket"):
+        put(queue, pairs[0][0], b"later")
 
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 2), st.integers(1, 3000)),
-        st.tuples(st.sampled_from(["flush", "end_round", "finish", "take"]), st.just(0), st.just(0)),
+        st.tuples(st.sampled_from(["flush", "take"]), st.just(0), st.just(0)),
         st.tuples(st.just("read"), st.integers(0, 2), st.integers(1, 20_000)),
     ),
     max_size=60,

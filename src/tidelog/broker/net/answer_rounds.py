@@ -2,8 +2,8 @@
 
     ready sockets → requests are answered, and the responses queued → after 16 of them, and before the next wait, a thread sends
 
-Sending takes a third of the time of a small request, and longer if it wakes a thread of the client. Meanwhile the loop handles
-the next requests. A thread that sleeps takes long to wake, so up to three responses of a round are sent by the loop. If only one
+`send` takes a third of a small Produce's time, and longer if it wakes a thread of the client. Meanwhile the loop handles the next
+requests. A thread that sleeps takes long to wake, so the loop sends up to three responses itself. If only one
 socket is ready, its response is sent at once. The thread never needs the interpreter, and never waits for a client: what a socket
 does not take is returned to its connection.
 
@@ -13,14 +13,19 @@ A round handles the sockets of bulk producers last: a small request then waits f
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import selectors
+import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from tidelog.records import kernel
 
 T = TypeVar("T")
+
+logger = logging.getLogger("tidelog.broker")
 
 SMALL_BYTES: Final = 16 * 1024
 """Larger responses are sent at once: copying them takes longer than waking a client. And before more bytes than that are handled,
@@ -40,7 +45,7 @@ class AnswerRounds:
         """For each socket: called with the bytes of its responses that it did not take."""
 
     def put(self, fd: int, chunks: list[Any], size: int) -> int:
-        """Have a response sent soon, in this round. Return its number, for `settle`."""
+        """Queue a response to be sent in this round. Return its number, for `settle`."""
         assert self._queue is not None
         return self._queue.put(fd, chunks, size)
 
@@ -50,7 +55,8 @@ class AnswerRounds:
             self._queue.flush()
 
     def settle(self, number: int) -> None:
-        """Send the first `number` responses, unless they have been sent, and return to the connections what sockets did not take.
+        """If one of the first `number` responses is not settled, send everything that is queued, and return to the connections
+        what their sockets did not take.
 
         Call it before anything else is sent to the socket, and before it is closed.
         """
@@ -59,23 +65,28 @@ class AnswerRounds:
             self.take_back()
 
     def take_back(self) -> None:
-        """Return to the connections what their sockets did not take."""
+        """Send everything that is queued, and return to the connections what their sockets did not take."""
         assert self._queue is not None
         for fd, data in self._queue.take_rests():
-            self.owners[fd](data)
+            try:
+                self.owners[fd](data)
+            except Exception:
+                logger.exception("a connection is cut off, because part of a response was lost")
+                with suppress(OSError), socket.socket(fileno=os.dup(fd)) as one:
+                    one.shutdown(socket.SHUT_RDWR)
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for sockets. Before that it has sent what the round has queued."""
+    """Waits for sockets. Before each wait, the responses of the round are sent."""
 
     def __init__(self, answers: AnswerRounds, queue: kernel.SendQueue) -> None:
         super().__init__()
         self._answers = answers
-        self._end_round = queue.end_round
+        self._flush = queue.flush
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the ready sockets, those of bulk producers last."""
-        self._end_round()
+        self._flush()
         ready = super().select(timeout)
         answers = self._answers
         answers.ready = len(ready)
@@ -92,14 +103,16 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._queue = kernel.SendQueue(_processors() > 1)
         self.answers = AnswerRounds(self._queue)
-        super().__init__(_Selector(self.answers, self._queue))
-        self.add_reader(self._queue.fileno(), self.answers.take_back)
+        try:
+            super().__init__(_Selector(self.answers, self._queue))
+            self.add_reader(self._queue.fileno(), self.answers.take_back)
+        except BaseException:
+            self._queue.close()
+            raise
 
     def close(self) -> None:
-        if not self.is_closed():
-            self.remove_reader(self._queue.fileno())
-            super().close()
-            self._queue.close()
+        super().close()
+        self._queue.close()
 
 
 def _processors() -> int:

@@ -4,6 +4,7 @@
 |---|---|
 | `step` | one step of the handshake, on another thread (about a millisecond), which is the socket's only user during the step |
 | `recv_into` | fills the buffer from the TLS records that have arrived; `pending` tells whether more data is left |
+| `sealed` | encrypts small chunks, and leaves the sending to the caller |
 | `writev` | puts small chunks into one TLS record; a partial write must continue with the same bytes, as unsent responses do |
 
 OpenSSL does not read the socket: this class hands it whole records, a few at a time. Otherwise one call could run for as long as
@@ -250,8 +251,8 @@ class TlsSocket:
         return sent
 
     def sealed(self, chunks: list[Bytes]) -> bytes | None:
-        """Return the chunks encrypted; the caller sends them before any other call. None if the socket has not taken all
-        earlier bytes, or has failed: then use `writev`.
+        """Encrypt the chunks, and return the bytes, which the caller must send before any other call. Return None if the socket
+        has not taken all earlier bytes, or has failed: then use `writev`.
         """
         tls = self._tls
         if tls is None or self.is_stepping or self._unsent is not None or self._out.pending or self._has_owed_byte:

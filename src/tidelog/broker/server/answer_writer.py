@@ -2,9 +2,9 @@
 
     response at once, or `respond` later → chunks → queued for a thread, if small, or writev → kept while the buffer is full
 
-A connection has at most one response pending: `Connection` reads nothing until that response is written and all bytes are sent.
-Responses are therefore sent in the order of their requests. Unsent bytes count against the budget of all connections
-(`unsent_bytes`).
+A connection has at most one response pending: `Connection` reads nothing until that response is queued or sent, and while bytes
+are known to be unsent. Responses are therefore sent in the order of their requests. Unsent bytes count against the budget of all
+connections (`unsent_bytes`).
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class AnswerWriter:
         "_loop",
         "_mute",
         "_queued",
+        "_returned_bytes",
         "_send",
         "_server",
         "_socket",
@@ -99,8 +100,9 @@ class AnswerWriter:
         self._waits_to_send = False
         self._is_handed_over = False
         self._queued = 0
-        """The number of the last response that another thread sends (`AnswerRounds`); 0 if all have been sent."""
-        self._answers.owners[self.fd] = self._take_back
+        """The number of the last response that was queued (`AnswerRounds`); 0 if none was since the connection was settled."""
+        self._returned_bytes = 0
+        """How many of the unsent bytes were queued before, and are counted as sent."""
         self.held_bytes = 0
         """The memory that the connection's unsent responses take, in bytes."""
         self._gone: Callable[[], None] | None = None
@@ -219,14 +221,14 @@ class AnswerWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no response is pending and no bytes are unsent."""
+        """Whether no response is pending and no bytes are known to be unsent. Some may be queued."""
         return not self.is_waiting and not self._unsent
 
     # --- writing
 
     def _write(self, chunks: list[Bytes], size: int) -> bool:
-        """Send `size` bytes, and keep what the socket does not take. Return whether everything was sent and the connection is
-        still open.
+        """Send or queue `size` bytes, and keep what the socket does not take. Return whether nothing is kept and the connection
+        is still open.
         """
         if self.is_closed:
             return False
@@ -244,7 +246,7 @@ class AnswerWriter:
         return self._write_now(chunks, size)
 
     def _put(self, chunks: list[Bytes], size: int) -> bool:
-        """Have a small response sent by another thread."""
+        """Queue a small response."""
         self._queued = self._answers.put(self.fd, chunks, size)
         self._counters.sent_bytes += size
         return True
@@ -258,7 +260,7 @@ class AnswerWriter:
 
     def _take_back(self, data: bytes) -> None:
         """Keep the rest of a queued response, because the socket did not take it."""
-        self._counters.sent_bytes -= len(data)
+        self._returned_bytes += len(data)
         if not self._unsent:
             self._loop.add_writer(self.fd, self._on_writable)
         self._unsent.append(data)
@@ -339,12 +341,14 @@ class AnswerWriter:
     def _sent(self, size: int) -> None:
         if size:
             self.active_at = monotonic()
-            self._counters.sent_bytes += size
+            again = min(size, self._returned_bytes)
+            self._returned_bytes -= again
+            self._counters.sent_bytes += size - again
         self._unsent = _behind(self._unsent, size)
 
     def _all_is_sent(self) -> None:
         self._hold_bytes(-self.held_bytes)
-        if not self.is_waiting:
+        if not self.is_waiting or (self._is_ending and self._gone is not None):
             self._go_on()
 
     def _wait_to_send(self) -> None:

@@ -110,6 +110,7 @@ class Connection(AnswerWriter):
         self._limit = 0
         self._is_reading = True
         self._loop.add_reader(self.fd, self._on_readable)
+        self._answers.owners[self.fd] = self._take_back
 
     # --- who it is
 
@@ -233,7 +234,10 @@ class Connection(AnswerWriter):
             self.close()
             return False
         if not received:
-            self.close()
+            if self._is_settled():
+                self.close()
+            else:  # A peer that sends no more may still read its responses.
+                self._stop_reading()
             return False
         self.active_at = now = monotonic()
         turns = self._turns
@@ -437,7 +441,7 @@ class Connection(AnswerWriter):
             return
         except OSError:
             gone = True
-        if gone and not self._unsent:
+        if gone and self._is_settled():
             self.close()
         else:
             self._stop_reading()

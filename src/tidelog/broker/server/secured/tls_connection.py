@@ -97,7 +97,7 @@ class TlsConnection(Connection):
         self._loop.call_later(_ALERT_S, self.close)
         self._leave()
 
-    # --- writing: the loop encrypts, and sends what is not small; other threads only read from the disk
+    # --- writing: the loop encrypts. It sends large responses; `BulkSender` only reads from the disk
 
     def _put(self, chunks: list[Bytes], size: int) -> bool:
         try:
@@ -113,7 +113,7 @@ class TlsConnection(Connection):
 
     def _take_back(self, data: bytes) -> None:
         self._tls.keep_sealed(data)
-        super()._take_back(b"")  # Nothing is left to be encrypted.
+        super()._take_back(b"")  # The bytes are kept encrypted.
         self._hold_bytes(len(data))
 
     def _hand_over(self, chunks: list[Bytes]) -> bool:

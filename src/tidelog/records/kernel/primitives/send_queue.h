@@ -1,9 +1,9 @@
-/* A queue of small responses, for send_queue.pxd: their owner puts them in, and a thread that never needs the interpreter sends
-   them. The owner may send the rest itself at any time.
+/* A queue of small responses, for send_queue.pxd: one owner, the thread of the event loop, puts them in, and a thread that never
+   needs the interpreter sends them. The owner may send the rest itself at any time.
 
-   The queue is a ring of bytes: for each response its socket, its size, and a copy of its bytes. Only the owner puts in. The
-   thread that holds the lock sends the first response, so all are sent in the order in which they came. Sockets are
-   non-blocking: nobody waits for a client. What a socket does not take is returned to the owner, and so is everything that
+   The queue is a ring of bytes: for each response its socket, its size, and a copy of its bytes. Of the two, the one that holds
+   the lock sends the first response. So all are sent in the order in which they came. Sockets are non-blocking: nobody waits for
+   a client. What a socket does not take is returned to the owner, and so is everything that
    follows for that socket, until the owner has taken it back. If sending fails, the socket is shut down, and its reader
    notices. */
 
@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,9 @@
 #endif
 
 #define TIDELOG_RING_BYTES (256 * 1024)
-#define TIDELOG_TOGETHER 16 /* After so many responses the thread is to send. */
-#define TIDELOG_FEW 3       /* Up to so many responses of a round, the owner sends them itself: waking the thread takes longer. */
-#define TIDELOG_BEHIND 64   /* If so many responses wait, the thread gets no processor, and the owner sends them. */
+#define TIDELOG_TOGETHER 16 /* After this many responses the thread is told to send. */
+#define TIDELOG_FEW 3       /* If no more wait, the owner sends them: waking the thread takes longer. */
+#define TIDELOG_BEHIND 64   /* If this many responses wait, the thread gets no processor, and the owner sends them. */
 
 typedef struct {
     int32_t fd;
@@ -43,8 +44,9 @@ typedef struct tidelog_rest {
 
 typedef struct {
     unsigned char ring[TIDELOG_RING_BYTES];
-    /* The owner's: where the next response is put, how many were put, how many of them before this round. */
-    uint64_t put_at, puts, puts_before;
+    /* The owner's: where the next response is put, and how many were put. */
+    uint64_t put_at, puts;
+    uint64_t copied_at; /* Of the response that is being put in. */
     /* What the owner tells the thread, and the thread the owner. */
     uint64_t told_at, told, sent_at, sent;
     int is_asleep, has_rests, is_closing, has_thread;
@@ -103,7 +105,7 @@ static void tidelog_keep_rest(tidelog_send_queue *queue, uint64_t at, tidelog_re
 {
     tidelog_rest *rest = malloc(sizeof *rest + one.size - done);
     if (!rest) {
-        shutdown(one.fd, SHUT_RDWR); /* Better no response than half of one. */
+        shutdown(one.fd, SHUT_RDWR); /* The peer sees the end of the connection, not a gap. */
         return;
     }
     rest->next = NULL;
@@ -174,7 +176,12 @@ static tidelog_send_queue *tidelog_send_queue_open(int with_thread)
     }
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->come, NULL);
+    /* Signals are for the threads of the interpreter. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     queue->has_thread = with_thread && !pthread_create(&queue->thread, NULL, tidelog_send_queued, queue);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return queue;
 }
 
@@ -194,16 +201,16 @@ static void tidelog_finish(tidelog_send_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Have the thread send what the owner has put in. */
+/* Have all that was put in sent: a few by the owner, more by the thread. */
 static void tidelog_flush(tidelog_send_queue *queue)
 {
-    if (!queue->has_thread) {
-        tidelog_finish(queue);
-        return;
-    }
+    uint64_t waiting = queue->puts - TIDELOG_GET(queue->sent);
+    int is_owners = waiting <= TIDELOG_FEW || waiting >= TIDELOG_BEHIND;
     queue->told = queue->puts;
     TIDELOG_SET(queue->told_at, queue->put_at);
-    if (queue->puts - TIDELOG_GET(queue->sent) >= TIDELOG_BEHIND && !pthread_mutex_trylock(&queue->lock)) {
+    if (!queue->has_thread) {
+        tidelog_finish(queue);
+    } else if (is_owners && !pthread_mutex_trylock(&queue->lock)) {
         tidelog_send_rest(queue);
         pthread_mutex_unlock(&queue->lock);
     } else if (TIDELOG_GET(queue->is_asleep)) {
@@ -214,55 +221,49 @@ static void tidelog_flush(tidelog_send_queue *queue)
     }
 }
 
-/* The owner will wait for sockets now. */
-static void tidelog_end_round(tidelog_send_queue *queue)
+/* Whether a response of `size` bytes can be put in. If not, send the others first. */
+static int tidelog_has_room(const tidelog_send_queue *queue, int fd, size_t size)
 {
-    uint64_t count = queue->puts - queue->puts_before;
-    queue->puts_before = queue->puts;
-    if (!count || queue->told == queue->puts)
-        return;
-    if (count <= TIDELOG_FEW && !pthread_mutex_trylock(&queue->lock)) {
-        tidelog_send_rest(queue);
-        pthread_mutex_unlock(&queue->lock);
-    } else {
-        tidelog_flush(queue);
-    }
+    return fd < queue->sockets
+        && queue->put_at + sizeof(tidelog_response) + size - TIDELOG_GET(queue->sent_at) <= TIDELOG_RING_BYTES;
 }
 
-/* Begin a response of `size` bytes; return 0 if there is no memory. */
-static int tidelog_put(tidelog_send_queue *queue, int fd, size_t size)
+/* Make room for a response: send all others. Return 0 if there is no memory. */
+static int tidelog_make_room(tidelog_send_queue *queue, int fd)
 {
-    tidelog_response one = {fd, (uint32_t)size};
-    if (fd >= queue->sockets) {
-        tidelog_finish(queue); /* Nobody reads the flags then. */
-        int sockets = (fd + 256) / 256 * 256;
-        unsigned char *flags = realloc(queue->is_full, (size_t)sockets);
-        if (!flags)
-            return 0;
-        memset(flags + queue->sockets, 0, (size_t)(sockets - queue->sockets));
-        queue->is_full = flags;
-        queue->sockets = sockets;
-    }
-    if (queue->put_at + sizeof one + size - TIDELOG_GET(queue->sent_at) > TIDELOG_RING_BYTES)
-        tidelog_finish(queue);
-    tidelog_ring_write(queue, queue->put_at, &one, sizeof one);
-    queue->put_at += sizeof one;
-    queue->puts++;
+    tidelog_finish(queue); /* So nobody reads the flags. */
+    if (fd < queue->sockets)
+        return 1;
+    int sockets = (fd + 256) / 256 * 256;
+    unsigned char *flags = realloc(queue->is_full, (size_t)sockets);
+    if (!flags)
+        return 0;
+    memset(flags + queue->sockets, 0, (size_t)(sockets - queue->sockets));
+    queue->is_full = flags;
+    queue->sockets = sockets;
     return 1;
 }
 
-/* Add bytes to the response that was begun; all of its bytes must be added before another call. */
-static void tidelog_put_bytes(tidelog_send_queue *queue, const void *data, size_t size)
+/* Begin a response for which there is room. Nothing is in the queue before `tidelog_put_end`. */
+static void tidelog_put_begin(tidelog_send_queue *queue, int fd, size_t size)
 {
-    tidelog_ring_write(queue, queue->put_at, data, size);
-    queue->put_at += size;
+    tidelog_response one = {fd, (uint32_t)size};
+    tidelog_ring_write(queue, queue->put_at, &one, sizeof one);
+    queue->copied_at = queue->put_at + sizeof one;
 }
 
-/* The response is complete. */
-static void tidelog_put_all(tidelog_send_queue *queue)
+static void tidelog_put_bytes(tidelog_send_queue *queue, const void *data, size_t size)
 {
-    if (queue->puts - queue->told >= TIDELOG_TOGETHER)
-        tidelog_flush(queue);
+    tidelog_ring_write(queue, queue->copied_at, data, size);
+    queue->copied_at += size;
+}
+
+/* The response is complete. Return whether enough are waiting for the thread to be told. */
+static int tidelog_put_end(tidelog_send_queue *queue)
+{
+    queue->put_at = queue->copied_at;
+    queue->puts++;
+    return queue->puts - queue->told >= TIDELOG_TOGETHER;
 }
 
 /* Whether the first `number` responses have been sent, and the owner has taken what was left. */

@@ -26,6 +26,7 @@ class Queue:
         self.waiting: list[Rest] = []
         self.rests: list[Rest] = []
         self.puts = 0
+        self.told = -1
 
 
 def queue_open(_: bool) -> Queue:
@@ -42,7 +43,8 @@ def queue_close(queue: Queue) -> None:
 def put(queue: Queue, fd: int, chunks: list[bytes], size: int) -> None:
     """Put in a response of `size` bytes."""
     data = b"".join(chunks)
-    assert len(data) == size
+    if len(data) != size:
+        raise ValueError("the chunks do not have the size of the response")
     queue.puts += 1
     queue.waiting.append((fd, data))
     if len(queue.waiting) == _TOGETHER:
@@ -73,7 +75,7 @@ def _sent(fd: int, data: bytes) -> int:
         return len(data)
 
 
-flush = end_round = finish
+flush = finish
 
 
 def is_settled(queue: Queue, _: int) -> bool:

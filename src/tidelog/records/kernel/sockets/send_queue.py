@@ -1,10 +1,9 @@
 """Sends small responses on a thread, many at a time (see send_queue.h).
 
-    put … put → end_round → the thread sends → what a full socket did not take: take_rests
+    put … put → flush → the thread sends → what a full socket did not take: take_rests
 
 The owner's thread calls every method. The responses of a socket are sent in the order in which they were put in. Before the owner
-sends to such a socket in another way, or closes it, its last response must be settled: `finish` sends all that is left on the
-calling thread.
+sends to such a socket in another way, or closes it, its last response must be settled (`is_settled`).
 """
 
 from __future__ import annotations
@@ -37,38 +36,39 @@ class SendQueue:
         return self._queue.wake_fds[0]
 
     def put(self, fd: int, chunks: list, size: int) -> int:
-        """Copy a response of `size` bytes for a non-blocking socket. Return its number in the queue.
+        """Copy a response of `size` bytes for a non-blocking socket. Return its number, counted from 1.
 
-        Raises ValueError if it is larger than `MAX_BYTES`.
+        Raises ValueError if it is larger than `MAX_BYTES`, if the chunks have another size, or if the queue or the socket is
+        closed.
         """
-        if size > MAX_BYTES:
-            raise ValueError(f"a response of {size} bytes: expected at most {MAX_BYTES}")
+        if size > MAX_BYTES or fd < 0 or not self._queue:
+            raise ValueError(
+                f"a response of {size} bytes for socket {fd}: expected at most {MAX_BYTES} bytes, and an open socket"
+            )
         send_queue.put(self._queue, fd, chunks, size)
         return self._queue.puts
 
     def flush(self) -> None:
-        """Have the thread send what has been put in."""
-        send_queue.flush(self._queue)
-
-    def end_round(self) -> None:
-        """Like `flush`, before the owner waits for sockets. If it is only a few responses, send them here."""
-        with cython.nogil:
-            send_queue.end_round(self._queue)
-
-    def finish(self) -> None:
-        """Send everything on this thread."""
-        with cython.nogil:
-            send_queue.finish(self._queue)
+        """Have sent what has been put in: up to three responses on this thread, more on the other one."""
+        if self._queue and self._queue.puts != self._queue.told:
+            with cython.nogil:
+                send_queue.flush(self._queue)
 
     def is_settled(self, number: int) -> bool:
-        """Return whether the first `number` responses have been sent and nothing is left to be taken."""
-        return send_queue.is_settled(self._queue, number)
+        """Return whether the first `number` responses have been sent and nothing is left to be taken. If not, call
+        `take_rests`.
+        """
+        return not self._queue or send_queue.is_settled(self._queue, number)
 
     def take_rests(self) -> list:
         """Send everything on this thread. Return what the sockets did not take, in order: the socket and the bytes of each."""
-        return send_queue.take_rests(self._queue)
+        return send_queue.take_rests(self._queue) if self._queue else []
 
     def close(self) -> None:
-        """End the thread. Use nothing of the queue afterwards."""
-        send_queue.queue_close(self._queue)
+        """Send everything on this thread, as far as the sockets take it, and end the other thread. Idempotent."""
+        if not self._queue:
+            return
+        with cython.nogil:
+            send_queue.finish(self._queue)
+            send_queue.queue_close(self._queue)
         self._queue = cython.NULL if cython.compiled else None
