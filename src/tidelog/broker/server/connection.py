@@ -153,8 +153,7 @@ class Connection(AnswerWriter):
 
     def close(self) -> None:
         """Close the connection now. Idempotent."""
-        if self._queued:
-            self._is_settled()
+        self._is_settled()
         if self.is_closed:
             return
         self.is_closed = True
@@ -234,10 +233,8 @@ class Connection(AnswerWriter):
             self.close()
             return False
         if not received:
-            if self._is_settled():
-                self.close()
-            else:  # A peer that sends no more may still read its responses.
-                self._stop_reading()
+            # A peer that sends no more may still read its responses.
+            (self.close if self._is_settled() else self._stop_reading)()
             return False
         self.active_at = now = monotonic()
         turns = self._turns
