@@ -16,7 +16,7 @@
 Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` and the columns of undecoded bytes
 are Tidelog's. With the options `decode` and `keyDecode`, value and key have the decoded types (`typed_columns`). Spark checks
 only the schema of a split's first Arrow batch, so every batch goes through `spark_batch`. `pyarrow.compute` is imported by the
-functions of tasks: it takes 20 ms, which the processes that plan do without.
+functions of tasks: the import takes 20 ms, and processes that plan do not need it.
 """
 
 from __future__ import annotations

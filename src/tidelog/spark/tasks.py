@@ -122,7 +122,9 @@ def pack(splits: Sequence[Split], wanted: int, task_bytes: int = TASK_BYTES) -> 
 
 
 def _cut(splits: Sequence[Split], sizes: Sequence[int], count: int, task_bytes: int) -> list[Task]:
-    """Divide the bytes into `count` equal shares. A task has the splits whose middle is in the same share, up to `task_bytes`."""
+    """Divide the bytes into `count` equal shares. A split belongs to the share that contains its middle; a task has the splits of
+    one share, up to `task_bytes`.
+    """
     tasks: list[list[Split]] = []
     total, done, filled, last = sum(sizes), 0, 0, -1
     for split, size in zip(splits, sizes, strict=True):

@@ -59,7 +59,7 @@ def newest_schemas(options: ReadOptions) -> Readers:
     sides = [side for side in sides if side not in decode.files and side not in decode.ddl]
     if not sides:
         return found
-    # This takes 10 ms, most of it http.client, in each Python process.
+    # This import takes 10 ms, most of it http.client, in each Python process.
     from tidelog.decoding.registry import SchemaRegistry
 
     registry = SchemaRegistry.from_environment(None, decode.registry)

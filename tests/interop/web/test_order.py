@@ -161,6 +161,17 @@ def test_the_page_says_that_the_times_of_all_records_are_unknown(visitor: Visito
     visitor.faults = [fault for fault in visitor.faults if "409" not in fault]
 
 
+def test_the_page_says_that_there_was_no_time_for_all_records(visitor: Visitor) -> None:
+    with held(visitor, is_extent, "topic?topic=strays") as late:
+        late.wait()
+        extent = late.routes.pop()
+        response = extent.fetch()
+        extent.fulfill(response=response, json=response.json() | {"in_time": False})
+        expect(visitor.page.get_by_text("Some records may be outside the time axis: the server ran out of time")).to_be_visible()
+        late.release()
+        visitor.settle()
+
+
 def test_an_open_range_has_the_records_beyond_the_last_batch(visitor: Visitor) -> None:
     with held(visitor, is_extent, f"topic?topic=strays&start={T}") as late:
         expect(visitor.page.locator("output.total strong")).to_have_text("52")

@@ -38,7 +38,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 def handle(node: Node, message: DescribeClientQuotasRequest, request: Request) -> Work:
-    # There are more components than entity types, so one of them is refused.
+    # If there are more components than entity types, one of them is refused.
     components = message.components[: len(TYPES) + 1]
     yield from discarded(message)
     try:

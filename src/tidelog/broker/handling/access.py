@@ -103,7 +103,7 @@ Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 class Access(NamedTuple):
     """The access check of an API: a description, and the function that makes the check. If `gate` is None, nothing is checked
-    before the handler is called: the handler makes the checks itself.
+    before the handler is called. The handler makes its own checks, if any.
     """
 
     what: str

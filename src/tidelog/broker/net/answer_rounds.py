@@ -28,8 +28,8 @@ T = TypeVar("T")
 logger = logging.getLogger("tidelog.broker")
 
 SMALL_BYTES: Final = 16 * 1024
-"""Larger responses are sent at once: copying them takes longer than waking a client. And before more bytes than that are handled,
-what is queued is sent."""
+"""Responses of this size and more are sent at once: copying them takes longer than waking a client. The queue is also flushed
+before more bytes of requests than this are handled."""
 
 
 class AnswerRounds:

@@ -3,7 +3,7 @@
 | module | has |
 |---|---|
 | `kept_memory` | workers that keep the memory of a batch for the next |
-| `loaded_modules` | garbage collections that skip loaded modules |
+| `loaded_modules` | garbage collections that skip objects of loaded modules |
 | `once` | notices that are logged once per application |
 | `short_errors` | errors with a short stack trace, because Spark shows the stack trace of every exception |
 """

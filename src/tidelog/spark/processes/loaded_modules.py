@@ -2,8 +2,8 @@
 
 PySpark collects garbage after each task and each planning call of a process. With PySpark, pyarrow and Tidelog loaded, such a
 collection takes about 20 ms of processor time, more than reading a few megabytes takes: it visits the objects of all modules,
-which stay anyway. Python itself collects for the same reason while modules are loaded. Objects that `gc.freeze` has set aside are
-not visited.
+which stay anyway. Importing modules also triggers collections, which visit the same objects. Objects that `gc.freeze` has set
+aside are not visited.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _counts: set[int] = set()
 
 
 def set_modules_aside() -> None:
-    """Set aside all objects of this process, if modules were loaded since the last call. Do nothing in a process that Spark did
-    not start, such as a user's program.
+    """Set aside all objects of this process, unless that was done with this number of loaded modules. Do nothing in a process
+    that Spark did not start, such as a user's program.
 
     Garbage is collected first, since objects that are set aside are freed only by their reference counts.
     """

@@ -73,7 +73,7 @@ def topics(context: Context, query: Query, job: Job) -> Answer:
             rows = ranked[first : first + limit]
             is_more = len(ranked) > first + limit
         shown_point = point(source)
-    # Brokers are asked for everything at once: a second request finds no more.
+    # Brokers are asked for everything at once: an immediate second request would find no more.
     is_pending = source.cluster is None and any(row["pending"] for row in (rows if is_by_name else found))
     return {"topics": rows, "total": len(listed), "more": is_more, "pending": is_pending, "point": shown_point}
 

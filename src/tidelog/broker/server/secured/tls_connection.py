@@ -139,7 +139,7 @@ class TlsConnection(Connection):
             self._step()
 
     def _receive(self) -> bool:
-        if self._queued and not self._is_settled():  # Reading may send replies of OpenSSL.
+        if self._queued and not self._is_settled():  # Reading can make OpenSSL send, and these bytes go first.
             return False
         has_received = super()._receive()
         self._look_again()

@@ -28,7 +28,7 @@
 #define TIDELOG_RING_BYTES (256 * 1024)
 #define TIDELOG_TOGETHER 16 /* After this many responses the thread is told to send. */
 #define TIDELOG_FEW 3       /* If no more wait, the owner sends them: waking the thread takes longer. */
-#define TIDELOG_BEHIND 64   /* If this many responses wait, the thread gets no processor, and the owner sends them. */
+#define TIDELOG_BEHIND 64   /* If this many responses wait, the thread probably gets no processor, and the owner sends them. */
 
 typedef struct {
     int32_t fd;
@@ -272,7 +272,7 @@ static int tidelog_is_settled(tidelog_send_queue *queue, uint64_t number)
     return TIDELOG_GET(queue->sent) >= number && !TIDELOG_GET(queue->has_rests);
 }
 
-/* Send everything, and return what the sockets did not take, in order. The caller frees each. Then all sockets count as ready. */
+/* Send everything, and return what the sockets did not take, in order. The caller frees each. Then no socket counts as full. */
 static tidelog_rest *tidelog_take_rests(tidelog_send_queue *queue)
 {
     char bytes[64];

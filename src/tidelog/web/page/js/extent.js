@@ -4,7 +4,7 @@ import { Axis, bounded, bucketsOf } from "./axis.js";
 
 const WIDTH = 600;
 
-/** Return how many of `total` records may be outside the axis at each end: their clocks are probably wrong. */
+/** Return how many of `total` records may be left out at each end: their timestamps are probably wrong. */
 const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
 
 /** Return the time range of the counts without strays at both ends. `spare` has the strays that an earlier call left over. */
@@ -18,8 +18,8 @@ function bulk({ start_ms: start, step_ms: step, counts }, spare) {
 }
 
 /**
- * Return the times of all records, and `main`: without times far from all others that only a few records have, because a few
- * wrong clocks would shrink the rest to a line. Both are {from, to}, and `all` includes the range `known`.
+ * Return two ranges {from, to}: `all` has every record and `known`; `main` leaves out a few records far from all others, because
+ * a few wrong clocks would shrink the rest to a line. `all` is partial if the server's time was up.
  */
 export async function extentOf(ask, wanted, known) {
   let answer = await ask("counts", { ...wanted, buckets: 100 });
@@ -34,5 +34,5 @@ export async function extentOf(ask, wanted, known) {
     if (isClose) break;
     answer = await ask("counts", { ...wanted, ...bucketsOf(new Axis(main.from, main.to, 0, WIDTH)) });
   }
-  return { all, main };
+  return { all, main, in_time: answer.in_time };
 }

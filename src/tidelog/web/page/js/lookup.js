@@ -52,7 +52,7 @@ function segmentsStep(steps) {
   return { title: "Segments", words, mark: [(boxes - 1) / boxes, 1], cuts: cutsOf(boxes), past: (boxes - 1) / boxes };
 }
 
-/** Return how a look-up in an index is drawn; `early`, `entry` and `last` return the words. */
+/** Return what draws a look-up in an index; `early`, `entry` and `last` return its texts. */
 const index = (title, early, entry, last) => (step) => ({
   title,
   words: [

@@ -120,10 +120,11 @@ export const topicView = {
     /** Extend the axis to all records. At first it has only the times of each partition's first and last batch. */
     async function widen() {
       try {
-        const { all, main } = await extentOf(extent, wanted, known());
+        const { all, main, in_time } = await extentOf(extent, wanted, known());
         timeline.extend(all, main);
         Object.assign(topic, { first_ms: all.from, last_ms: all.to - 1 });
         showFacts();
+        if (!in_time) throw Error("the server ran out of time");
       } catch (error) {
         if (!isAborted(error)) above.append(el("p", { class: "note" }, `Some records may be outside the time axis: ${error.message}`));
       }
