@@ -7,7 +7,7 @@ const WIDTH = 600;
 /** Return how many of `total` records may be left out at each end: their timestamps are probably wrong. */
 const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
 
-/** Return the time range of the counts without strays at both ends. `spare` has the strays that an earlier call left over. */
+/** Return the time range of the counts without strays. `spare` has those that an earlier call left over. */
 function bulk({ start_ms: start, step_ms: step, counts }, spare) {
   const total = counts.reduce((one, other) => one + other, 0);
   let { before, after } = spare ?? { before: strays(total), after: strays(total) };
@@ -18,8 +18,8 @@ function bulk({ start_ms: start, step_ms: step, counts }, spare) {
 }
 
 /**
- * Return two ranges {from, to}: `all` has every record and `known`; `main` leaves out a few records far from all others, because
- * a few wrong clocks would shrink the rest to a line. `all` is partial if the server's time was up.
+ * Return two ranges {from, to}: `all` has every record and `known`; `main` leaves out a few far from all others, because a few
+ * wrong clocks would shrink the rest to a line.
  */
 export async function extentOf(ask, wanted, known) {
   let answer = await ask("counts", { ...wanted, buckets: 100 });

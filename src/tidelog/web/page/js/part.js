@@ -3,7 +3,7 @@
 import { asker, isAborted, shownProblem } from "./api.js";
 import { el, put } from "./dom.js";
 
-const AGAIN_MS = 300; // If the server did not find everything within its time limit, the request is repeated.
+const AGAIN_MS = 300; // Partial responses are requested again.
 
 /**
  * `wantedOf(params)` returns the request's parameters, or null to show `none` instead. `draw(answer, params)` returns the nodes
