@@ -161,15 +161,20 @@ def test_the_page_says_that_the_times_of_all_records_are_unknown(visitor: Visito
     visitor.faults = [fault for fault in visitor.faults if "409" not in fault]
 
 
-def test_the_page_says_that_there_was_no_time_for_all_records(visitor: Visitor) -> None:
+@pytest.mark.parametrize("counts", [{}, {"counts": [0]}], ids=["some", "none"])
+@pytest.mark.parametrize("in_time", [False, True])
+def test_the_page_says_that_there_was_no_time_for_all_records(
+    visitor: Visitor, in_time: bool, counts: dict[str, list[int]]
+) -> None:
     with held(visitor, is_extent, "topic?topic=strays") as late:
         late.wait()
         extent = late.routes.pop()
         response = extent.fetch()
-        extent.fulfill(response=response, json=response.json() | {"in_time": False})
-        expect(visitor.page.get_by_text("Some records may be outside the time axis: the server ran out of time")).to_be_visible()
+        extent.fulfill(response=response, json=response.json() | counts | {"in_time": in_time})
         late.release()
         visitor.settle()
+        note = visitor.page.get_by_text("Some records may be outside the time axis: the server ran out of time")
+        expect(note).to_have_count(0 if in_time else 1)
 
 
 def test_an_open_range_has_the_records_beyond_the_last_batch(visitor: Visitor) -> None:

@@ -23,7 +23,7 @@ function bulk({ start_ms: start, step_ms: step, counts }, spare) {
  */
 export async function extentOf(ask, wanted, known) {
   let answer = await ask("counts", { ...wanted, buckets: 100 });
-  if (!answer.counts.some(Boolean)) return { all: known, main: known };
+  if (!answer.counts.some(Boolean)) return { ...answer, all: known, main: known };
   const all = { from: Math.min(known.from, answer.start_ms), to: Math.max(known.to, answer.end_ms) };
   let main = all;
   for (let spare, share = 20; answer.in_time; share = 2) {
