@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from tidelog.cli.local_path import LocalPath
 from tidelog.config import INT32_MAX
-
-
-def processors() -> int:
-    """Return the number of processors on which this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
 
 interval_option = click.option(
     "--interval",

@@ -27,6 +27,7 @@ from tidelog.formats.files import Notices, ReadOnlyFile
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.walk_ahead import WalkAhead
 from tidelog.model import NO_TIMESTAMP
+from tidelog.processors import processors
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.kernel import COMPILED, walk_times
 
@@ -40,7 +41,7 @@ TOO_LARGE = "the log is too large to check every batch's timestamp"
 
 _CHUNK = 512
 """Batches per kernel call."""
-_PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_PROCESSORS = processors()
 _SLOW_S = 20e-6
 """If reading a header takes longer than this on average (s), the headers were not in the page cache."""
 _AHEAD_BYTES = 16 * 1024 * 1024

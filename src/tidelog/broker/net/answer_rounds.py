@@ -3,9 +3,9 @@
     ready sockets → requests are answered, and the responses queued → after 16 of them, and before the next wait, a thread sends
 
 `send` takes a third of a small Produce's time, and longer if it wakes a thread of the client. Meanwhile the loop handles the next
-requests. A thread that sleeps takes long to wake, so the loop sends up to three responses itself. If only one
-socket is ready, its response is sent at once. The thread never needs the interpreter, and never waits for a client: what a socket
-does not take is returned to its connection.
+requests. A thread that sleeps takes long to wake, so the loop sends up to three responses itself. If only one socket is ready,
+its response is sent at once. The thread never needs the interpreter, and never waits for a client: what a socket does not take is
+returned to its connection.
 
 A round handles the sockets of bulk producers last: a small request then waits for the rest of one round at most, not of two.
 """
@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from tidelog.processors import processors
 from tidelog.records import kernel
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     """An event loop that counts the ready sockets of each round, and ends the round by sending the queued responses."""
 
     def __init__(self) -> None:
-        self._queue = kernel.SendQueue(_processors() > 1)
+        self._queue = kernel.SendQueue(processors() > 1)
         self.answers = AnswerRounds(self._queue)
         try:
             super().__init__(_Selector(self.answers, self._queue))
@@ -113,10 +114,6 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     def close(self) -> None:
         super().close()
         self._queue.close()
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

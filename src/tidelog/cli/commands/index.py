@@ -26,7 +26,7 @@ from tidelog.check.partitions import (
     select_partitions,
 )
 from tidelog.cli.client_options import bucket_options
-from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
+from tidelog.cli.index_options import interval_option, jobs_option, out_option, time_map_dir_option, time_maps_option
 from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.printing import notices
@@ -36,6 +36,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.paths.file_path import local_path, log_files
+from tidelog.processors import processors
 from tidelog.reader.log_dir import LogDir
 
 FAULTS_FOUND = 1

@@ -18,7 +18,7 @@ from tidelog.check.folder_verify import FolderReport, PartitionReport, verify_fo
 from tidelog.check.partitions import checked_time_map_dir
 from tidelog.check.remote_segments import verify_remote
 from tidelog.cli.client_options import bucket_options
-from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
+from tidelog.cli.index_options import interval_option, jobs_option, time_map_dir_option
 from tidelog.cli.options import folders_argument, json_option, suggest
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
@@ -29,6 +29,7 @@ from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.formats.paths.file_path import FilePath, log_files
 from tidelog.model import TopicPartition
 from tidelog.objects.tier import is_tiered, parse_tiered
+from tidelog.processors import processors
 from tidelog.reader.log_dirs import LogDirs
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir
 

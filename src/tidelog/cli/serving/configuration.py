@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from tidelog.broker.settings.unused_properties import GUARDS
 from tidelog.cli.option_values import usage_errors
 from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
+from tidelog.processors import processors
 from tidelog.properties_file import read_properties_file
 from tidelog.security.client_config import PLAINTEXT
 
@@ -104,7 +104,7 @@ def address_of(option: str, text: str | None) -> tuple[str, int] | None:
 def process_count(processes: str) -> int:
     """Return the number in `--processes`; for `auto`, one for each processor. Raises UsageError."""
     if processes == "auto":
-        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_PROCESSES)
+        return min(processors(), MOST_PROCESSES)
     if not (processes.isascii() and processes.isdecimal() and 1 <= int(processes) <= MOST_PROCESSES):
         raise click.UsageError(f"--processes must be auto or a number from 1 to {MOST_PROCESSES}, not {processes!r}.")
     return int(processes)

@@ -11,15 +11,14 @@
 #define TIDELOG_SEND_QUEUE_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
-#include <unistd.h>
+
+#include "wake_pipe.h"
 
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0 /* Python ignores SIGPIPE. */
@@ -120,9 +119,7 @@ static void tidelog_keep_rest(tidelog_send_queue *queue, uint64_t at, tidelog_re
     queue->last = rest;
     if (!queue->has_rests) {
         TIDELOG_SET(queue->has_rests, 1);
-        if (write(queue->wake_fds[1], "", 1) < 0) {
-            /* The pipe is full of wake-ups already. */
-        }
+        tidelog_wake(queue->wake_fds);
     }
 }
 
@@ -166,13 +163,9 @@ static tidelog_send_queue *tidelog_send_queue_open(int with_thread)
     tidelog_send_queue *queue = calloc(1, sizeof *queue);
     if (!queue)
         return NULL;
-    if (pipe(queue->wake_fds)) {
+    if (!tidelog_wake_open(queue->wake_fds)) {
         free(queue);
         return NULL;
-    }
-    for (int i = 0; i < 2; i++) {
-        fcntl(queue->wake_fds[i], F_SETFD, FD_CLOEXEC);
-        fcntl(queue->wake_fds[i], F_SETFL, O_NONBLOCK);
     }
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->come, NULL);
@@ -275,9 +268,7 @@ static int tidelog_is_settled(tidelog_send_queue *queue, uint64_t number)
 /* Send everything, and return what the sockets did not take, in order. The caller frees each. Then no socket counts as full. */
 static tidelog_rest *tidelog_take_rests(tidelog_send_queue *queue)
 {
-    char bytes[64];
-    while (read(queue->wake_fds[0], bytes, sizeof bytes) > 0) {
-    }
+    tidelog_wake_forget(queue->wake_fds);
     pthread_mutex_lock(&queue->lock);
     tidelog_send_rest(queue);
     tidelog_rest *first = queue->first;
@@ -302,8 +293,7 @@ static void tidelog_send_queue_close(tidelog_send_queue *queue)
         next = rest->next;
         free(rest);
     }
-    close(queue->wake_fds[0]);
-    close(queue->wake_fds[1]);
+    tidelog_wake_close(queue->wake_fds);
     free(queue->is_full);
     free(queue);
 }

@@ -14,7 +14,6 @@
 #define TIDELOG_SENDING_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,6 +23,8 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "wake_pipe.h"
 
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0 /* Python ignores SIGPIPE. */
@@ -91,8 +92,7 @@ static void tidelog_leave(tidelog_pool *pool)
         next = job->next;
         free(job);
     }
-    close(pool->wake_fds[0]);
-    close(pool->wake_fds[1]);
+    tidelog_wake_close(pool->wake_fds);
     free(pool);
 }
 
@@ -258,9 +258,8 @@ static void *tidelog_serve(tidelog_pool *pool, tidelog_queue *queue)
             job->next = pool->done;
             int was_empty = !pool->done;
             pool->done = job;
-            if (was_empty && write(pool->wake_fds[1], "", 1) < 0) {
-                /* The pipe is full of wake-ups already. */
-            }
+            if (was_empty)
+                tidelog_wake(pool->wake_fds);
         } else {
             tidelog_put(needs_disk ? &pool->cold : &pool->warm, job);
         }
@@ -285,13 +284,9 @@ static tidelog_pool *tidelog_pool_open(int warm, int cold)
     tidelog_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    if (pipe(pool->wake_fds)) {
+    if (!tidelog_wake_open(pool->wake_fds)) {
         free(pool);
         return NULL;
-    }
-    for (int i = 0; i < 2; i++) {
-        fcntl(pool->wake_fds[i], F_SETFD, FD_CLOEXEC);
-        fcntl(pool->wake_fds[i], F_SETFL, O_NONBLOCK);
     }
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->left, NULL);
@@ -349,9 +344,7 @@ static void tidelog_pool_put(tidelog_pool *pool, tidelog_job *job)
 /* Return the jobs that are done, as a list; the caller frees each. */
 static tidelog_job *tidelog_pool_take(tidelog_pool *pool)
 {
-    char bytes[64];
-    while (read(pool->wake_fds[0], bytes, sizeof bytes) > 0) {
-    }
+    tidelog_wake_forget(pool->wake_fds);
     pthread_mutex_lock(&pool->lock);
     tidelog_job *done = pool->done;
     pool->done = NULL;
